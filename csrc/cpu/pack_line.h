@@ -150,6 +150,17 @@ Line line_over(const Lanes& low, const Lanes& high, float low_cut, float high_cu
     return line;
 }
 
+// Replaces the lines of the rows in which another one errs less.
+void keep_better(const Line& line, const Lanes& error, Line& best, Lanes& least) {
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        const bool better = error.at[row] < least.at[row];
+        least.at[row] = better ? error.at[row] : least.at[row];
+        best.scale.at[row] = better ? line.scale.at[row] : best.scale.at[row];
+        best.minimum.at[row] = better ? line.minimum.at[row] : best.minimum.at[row];
+    }
+}
+
 // The line over the whole range covers every weight, but most weights lie in its middle. There,
 // smaller steps reduce the error by more than clipping the weights at the ends adds. The best range
 // differs from block to block, so this tries several, each with its line fitted to its codes.
@@ -166,14 +177,7 @@ Line best_line(const Block& block) {
             const Line cut = line_over<kLayout>(low, high, kCut[at_low], kCut[at_high]);
             Line line = fitted<kLayout>(block, cut);
             round_to_stored<kLayout>(line);
-            const Lanes error = squared_error<kLayout>(block, line);
-#pragma omp simd
-            for (int64_t row = 0; row < kPanelRows; ++row) {
-                const bool better = error.at[row] < least.at[row];
-                least.at[row] = better ? error.at[row] : least.at[row];
-                best.scale.at[row] = better ? line.scale.at[row] : best.scale.at[row];
-                best.minimum.at[row] = better ? line.minimum.at[row] : best.minimum.at[row];
-            }
+            keep_better(line, squared_error<kLayout>(block, line), best, least);
         }
     }
     return best;

@@ -11,17 +11,10 @@ namespace {
 
 constexpr int kLargestNumber = 63;
 
-// The factors of 16 rows, as they are stored. A minimum is -(factor * number).
-struct Factors {
-    Lanes scale;
-    Lanes minimum;
-};
-
-// The numbers of 16 rows in a block, as floats.
-struct Numbers {
-    Lanes scale;
-    Lanes minimum;
-};
+// What lines are made of, of 16 rows: a line's scale is a factor times a number, and its minimum is
+// -(factor * number). Factors are float16, numbers whole.
+using Factors = Line;
+using Numbers = Line;
 
 float nearest_number(float value) {
     return __builtin_bit_cast(float, rounded_bits<0, kLargestNumber>(value)) - kRounder;
@@ -107,14 +100,8 @@ Numbers best_numbers(const Block& block, const Line& wanted, const Factors& fact
                 nearest_number(rounded.scale.at[row] + static_cast<float>(more));
         }
         numbers.minimum = fitted_minimum<kLayout>(block, line_of(factors, numbers), per_minimum);
-        const Lanes error = squared_error<kLayout>(block, line_of(factors, numbers));
-#pragma omp simd
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const bool better = error.at[row] < least.at[row];
-            least.at[row] = better ? error.at[row] : least.at[row];
-            best.scale.at[row] = better ? numbers.scale.at[row] : best.scale.at[row];
-            best.minimum.at[row] = better ? numbers.minimum.at[row] : best.minimum.at[row];
-        }
+        const Line line = line_of(factors, numbers);
+        keep_better(numbers, squared_error<kLayout>(block, line), best, least);
     }
     return best;
 }

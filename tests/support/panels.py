@@ -5,6 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.device.arguments import Embed
+from engine.device.cpu.matrix import PanelMatrix
+from engine.device.cpu.program import CpuProgram
+from engine.device.step import StepState
 from engine.native import _cpu
 from engine.native.cpu import address
 
@@ -79,6 +83,16 @@ def pack(
     )
     assert bad[0] == -1
     return panels
+
+
+def content(matrix: PanelMatrix) -> Floats:
+    """The weights (n_out, n_in) of a matrix, read by the embedding op: no layout is known here."""
+    program, out = CpuProgram(matrix.n_out), np.empty((matrix.n_out, matrix.n_in), np.float32)
+    program.append(Embed(table=matrix, out=out))
+    state = StepState(matrix.n_out)
+    state.set(range(matrix.n_out), 0)
+    assert program.run(state)
+    return out
 
 
 def woven(panels: Bytes, layout: str, n_in: int) -> Bytes:

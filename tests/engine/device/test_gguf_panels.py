@@ -6,27 +6,16 @@ What the blocks mean, the `gguf` package says; what panels hold, the embedding o
 import numpy as np
 import pytest
 
-from engine.device.arguments import Embed
-from engine.device.cpu.matrix import PanelMatrix, pack
-from engine.device.cpu.program import CpuProgram
+from engine.device.cpu.matrix import pack
 from engine.device.formats import EXACT_FORMATS, GGUF_FORMATS, matrix_bytes
 from engine.device.ops import NotFiniteError
-from engine.device.step import StepState
 from engine.gguf.blocks import BlockRows
 from engine.gguf.types import READ
 from tests.support.gguf_blocks import BLOCK_TYPES, HALVES, Floats, decoded, random_rows
+from tests.support.panels import content
 
 SUPER = 256  # columns of the largest blocks
 SHAPES = [(1, SUPER), (37, 2 * SUPER), (16 * 7, 3 * SUPER)]
-
-
-def content(matrix: PanelMatrix) -> Floats:
-    program, out = CpuProgram(matrix.n_out), np.empty((matrix.n_out, matrix.n_in), np.float32)
-    program.append(Embed(table=matrix, out=out))
-    state = StepState(matrix.n_out)
-    state.set(range(matrix.n_out), 0)
-    assert program.run(state)
-    return out
 
 
 def assert_same_bits(values: Floats, expected: Floats) -> None:

@@ -10,14 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine.device.arguments import Embed
 from engine.device.cpu.matrix import PanelMatrix, pack
-from engine.device.cpu.program import CpuProgram
 from engine.device.formats import GGUF_FORMATS, IN_SUPER_BLOCKS, in_super_blocks, matrix_bytes
 from engine.device.ops import NotFiniteError
-from engine.device.step import StepState
 from engine.native import _cpu
 from tests.support.gguf_blocks import decoded, random_rows
+from tests.support.panels import content
 
 Floats = npt.NDArray[np.float32]
 
@@ -26,15 +24,6 @@ LARGEST_FLOAT16 = 65504.0
 # The largest code, and the shares of the range that may be cut off at either end.
 ON_A_LINE = {"q5_k": (31, (0, 0.03)), "q4_k": (15, (0, 0.03, 0.06))}
 SHAPES = [(1, SUPER), (37, 2 * SUPER)]
-
-
-def content(matrix: PanelMatrix) -> Floats:
-    program, out = CpuProgram(matrix.n_out), np.empty((matrix.n_out, matrix.n_in), np.float32)
-    program.append(Embed(table=matrix, out=out))
-    state = StepState(matrix.n_out)
-    state.set(range(matrix.n_out), 0)
-    assert program.run(state)
-    return out
 
 
 def packed(weights: Floats, format_: str, importance: Floats | None = None) -> PanelMatrix:
