@@ -42,8 +42,7 @@ Lanes inverse(const Lanes& scale) {
 
 template <Layout kLayout>
 float nearest_code(float value) {
-    constexpr int kLargest = static_cast<int>(kLargestCode<kLayout>);
-    return __builtin_bit_cast(float, rounded_bits<0, kLargest>(value)) - kRounder;
+    return rounded<0, static_cast<int>(kLargestCode<kLayout>)>(value);
 }
 
 // To the numbers that the layout stores, if it stores them as they are.

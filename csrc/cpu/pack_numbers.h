@@ -86,6 +86,12 @@ int32_t rounded_bits(float value) {
     return above < kZero + kHigh ? above : kZero + kHigh;
 }
 
+// That integer itself, as a float.
+template <int kLow, int kHigh>
+float rounded(float value) {
+    return __builtin_bit_cast(float, rounded_bits<kLow, kHigh>(value)) - kRounder;
+}
+
 // Scales or minima as they are stored. to_float16 sets `wide` to the stored values.
 struct Halves {
     uint16_t at[kPanelRows];

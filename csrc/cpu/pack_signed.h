@@ -20,7 +20,7 @@ constexpr int kLargestHalfNumber = 127;
 constexpr float kReach[] = {32.0f, 33.0f, 34.0f};
 
 float nearest_signed(float value) {
-    return __builtin_bit_cast(float, rounded_bits<kLowestSigned, kHighestSigned>(value)) - kRounder;
+    return rounded<kLowestSigned, kHighestSigned>(value);
 }
 
 // 1 / scale, of either sign; 0 for scale 0.
@@ -134,8 +134,7 @@ Lanes number_of(const Lanes& scale, const Lanes& factor) {
 #pragma omp simd
     for (int64_t row = 0; row < kPanelRows; ++row) {
         const float value = scale.at[row] * per_factor.at[row];
-        const int32_t bits = rounded_bits<-kLargestHalfNumber, kLargestHalfNumber>(value);
-        number.at[row] = __builtin_bit_cast(float, bits) - kRounder;
+        number.at[row] = rounded<-kLargestHalfNumber, kLargestHalfNumber>(value);
     }
     return number;
 }

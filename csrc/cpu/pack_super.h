@@ -17,7 +17,7 @@ using Factors = Line;
 using Numbers = Line;
 
 float nearest_number(float value) {
-    return __builtin_bit_cast(float, rounded_bits<0, kLargestNumber>(value)) - kRounder;
+    return rounded<0, kLargestNumber>(value);
 }
 
 // The smallest factors with which the largest number reaches all lines.
@@ -90,14 +90,14 @@ Numbers best_numbers(const Block& block, const Line& wanted, const Factors& fact
         best.scale.at[row] = nearest_number(wanted.scale.at[row] * per_scale.at[row]);
         best.minimum.at[row] = nearest_number(-wanted.minimum.at[row] * per_minimum.at[row]);
     }
-    const Numbers rounded = best;
+    const Numbers nearest = best;
     Lanes least = squared_error<kLayout>(block, line_of(factors, best));
     for (int more = -1; more <= 1; ++more) {
-        Numbers numbers = rounded;
+        Numbers numbers = nearest;
 #pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
             numbers.scale.at[row] =
-                nearest_number(rounded.scale.at[row] + static_cast<float>(more));
+                nearest_number(nearest.scale.at[row] + static_cast<float>(more));
         }
         numbers.minimum = fitted_minimum<kLayout>(block, line_of(factors, numbers), per_minimum);
         const Line line = line_of(factors, numbers);
