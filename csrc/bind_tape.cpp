@@ -206,12 +206,17 @@ void append_read(Tape& tape, uintptr_t words, int64_t n_words, int64_t piece_wor
                                       });
 }
 
-bool run_tape(const Tape& tape, uintptr_t state) {
+bool run_tape(Tape& tape, uintptr_t state) {
     const nb::gil_scoped_release unlocked;
     return tape.run(*at<const StepState>(state));
 }
 
-std::vector<int64_t> profile_tape(const Tape& tape, uintptr_t state) {
+// Holds the interpreter's lock: it takes a microsecond, giving the lock away may take more.
+void begin_tape(Tape& tape, uintptr_t state) {
+    tape.begin(*at<const StepState>(state));
+}
+
+std::vector<int64_t> profile_tape(Tape& tape, uintptr_t state) {
     std::vector<int64_t> ns(tape.size());
     const nb::gil_scoped_release unlocked;
     tape.run(*at<const StepState>(state), ns.data());
@@ -285,6 +290,8 @@ void bind_tape(nb::module_& module) {
              "rows"_a, "k_tails"_a, "v_tails"_a, "k_tail_scales"_a, "v_tail_scales"_a, "tail_len"_a)
         .def("read", &append_read, nb::kw_only(), "words"_a, "n_words"_a, "piece_words"_a, "sums"_a)
         .def("run", &run_tape, "state"_a)
+        .def("begin", &begin_tape, "state"_a)
+        .def_static("drop_begun", &drop_begun)
         .def("profile", &profile_tape, "state"_a)
         .def("names", &tape_names)
         .def("__len__", &Tape::size);

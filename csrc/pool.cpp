@@ -23,7 +23,7 @@ namespace soliton {
 // What the threads in a run share. Each keeps it alive while it takes part.
 struct Run {
     std::shared_ptr<const Work> work;
-    const int64_t* abort;
+    std::atomic<const int64_t*> abort;  // that of the caller, once it has joined
     size_t scratch_bytes;
     // The pool's counters when the run begins.
     uint64_t first_region;
@@ -32,6 +32,9 @@ struct Run {
 };
 
 namespace {
+
+constexpr int64_t kGoOn = 0;
+constexpr int64_t kStop = 1;
 
 // Two cache lines, because processors fetch them in pairs.
 constexpr size_t kApart = 128;
@@ -138,7 +141,10 @@ class Pool {
         }
     }
 
-    ~Pool() { stop(); }
+    ~Pool() {
+        drop_begun();
+        stop();
+    }
 
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
@@ -146,14 +152,31 @@ class Pool {
     const Size& size() const { return size_; }
 
     bool run(std::shared_ptr<const Work> work, const int64_t* abort, size_t scratch_bytes) {
-        caller_.scratch = caller_scratch_.at_least(scratch_bytes);
-        const auto run = std::make_shared<Run>(std::move(work), abort, scratch_bytes,
-                                               caller_.region_, caller_.goal_);
+        if (has_begun(work)) {
+            return join(abort);
+        }
+        const auto run = new_run(std::move(work), abort, scratch_bytes);
         if (size_.count > 1) {
             publish(run);
         }
         take_part(*run, caller_);
         return !run->left_out.load(std::memory_order_relaxed);
+    }
+
+    void begin(std::shared_ptr<const Work> work, size_t scratch_bytes) {
+        begun_ = new_run(std::move(work), &kGoOn, scratch_bytes);
+        publish(begun_);
+    }
+
+    bool has_begun(const std::shared_ptr<const Work>& work) const {
+        return begun_ != nullptr && begun_->work == work;
+    }
+
+    // The caller has to take part, because its counters go on where the run ends.
+    void drop_begun() {
+        if (begun_ != nullptr) {
+            join(&kStop);
+        }
     }
 
     // Whether `goal` chunks are done, counted over all regions so far.
@@ -207,6 +230,21 @@ class Pool {
         }
     }
 
+    std::shared_ptr<Run> new_run(std::shared_ptr<const Work> work, const int64_t* abort,
+                                 size_t scratch_bytes) {
+        caller_.scratch = caller_scratch_.at_least(scratch_bytes);
+        return std::make_shared<Run>(std::move(work), abort, scratch_bytes, caller_.region_,
+                                     caller_.goal_);
+    }
+
+    // Goes on with what the helpers have begun.
+    bool join(const int64_t* abort) {
+        const std::shared_ptr<Run> run = std::move(begun_);
+        run->abort.store(abort, std::memory_order_relaxed);
+        take_part(*run, caller_);
+        return !run->left_out.load(std::memory_order_relaxed);
+    }
+
     static void take_part(Run& run, Worker& worker) {
         worker.run_ = &run;
         run.work->take_part(worker);
@@ -253,6 +291,7 @@ class Pool {
     std::vector<std::thread> threads_;
     Worker caller_;
     Scratch caller_scratch_;
+    std::shared_ptr<Run> begun_;  // by the helpers alone
     std::mutex run_mutex_;
     std::shared_ptr<Run> run_;
     alignas(kApart) std::atomic<uint64_t> done_ = 0;
@@ -282,7 +321,8 @@ int64_t Worker::next() {
 }
 
 bool Worker::aborted() {
-    if (__atomic_load_n(run_->abort, __ATOMIC_RELAXED) == 0) {
+    const int64_t* abort = run_->abort.load(std::memory_order_relaxed);
+    if (__atomic_load_n(abort, __ATOMIC_RELAXED) == 0) {
         return false;
     }
     run_->left_out.store(true, std::memory_order_relaxed);
@@ -296,10 +336,10 @@ void Worker::end(int64_t n_taken) {
 
 namespace {
 
-std::mutex size_mutex;
+// For all of these, but the thread whose run is in progress owns the pool without it.
+std::mutex pool_mutex;
 Size size;
-// Whether a run is in progress. The thread that sets it owns the pool.
-std::atomic<bool> is_taken = false;
+std::atomic<bool> is_taken = false;  // a run is in progress
 // Not deleted at exit: its threads sleep and end with the process.
 Pool* pool = nullptr;
 
@@ -308,7 +348,7 @@ Pool* pool = nullptr;
 void forget_after_fork() {
     pool = nullptr;
     is_taken = false;
-    new (&size_mutex) std::mutex;
+    new (&pool_mutex) std::mutex;
 }
 
 const int fork_is_handled = pthread_atfork(nullptr, nullptr, forget_after_fork);
@@ -316,26 +356,44 @@ const int fork_is_handled = pthread_atfork(nullptr, nullptr, forget_after_fork);
 }  // namespace
 
 void set_threads(int count, std::vector<int> processors) {
-    const std::lock_guard lock(size_mutex);
+    const std::lock_guard lock(pool_mutex);
     size = {count, std::move(processors)};
 }
 
 int threads() {
-    const std::lock_guard lock(size_mutex);
+    const std::lock_guard lock(pool_mutex);
     return size.count;
 }
 
 bool run_on_all_threads(std::shared_ptr<const Work> work, const int64_t* abort,
                         size_t scratch_bytes) {
+    std::unique_lock lock(pool_mutex);
     const Exclusive run(is_taken, "native ops are running in another thread of this process");
-    std::unique_lock lock(size_mutex);
     if (pool == nullptr || pool->size() != size) {
         delete pool;
         pool = nullptr;
         pool = new Pool(size);
     }
+    if (!pool->has_begun(work)) {
+        pool->drop_begun();  // while the lock is held: see drop_begun
+    }
     lock.unlock();
     return pool->run(std::move(work), abort, scratch_bytes);
+}
+
+void begin_on_helpers(std::shared_ptr<const Work> work, size_t scratch_bytes) {
+    const std::lock_guard lock(pool_mutex);
+    if (size.count > 1 && pool != nullptr && pool->size() == size && !is_taken) {
+        pool->drop_begun();
+        pool->begin(std::move(work), scratch_bytes);
+    }
+}
+
+void drop_begun() {
+    const std::lock_guard lock(pool_mutex);
+    if (pool != nullptr && !is_taken) {  // a run in progress has dropped or joined what had begun
+        pool->drop_begun();
+    }
 }
 
 }  // namespace soliton

@@ -102,8 +102,19 @@ int threads();
 // were skipped because `*abort` was not 0. Worker::scratch has at least `scratch_bytes`. Throws
 // std::runtime_error, before anything has run, if another thread is in a run, and std::bad_alloc if
 // memory or threads run out. A chunk must not throw.
+//
+// If the helpers have begun this work, the caller joins them. Other work that they have begun is
+// dropped.
 bool run_on_all_threads(std::shared_ptr<const Work> work, const int64_t* abort,
                         size_t scratch_bytes);
+
+// Lets the helpers begin the work that `run_on_all_threads` will most likely be called with next.
+// Does nothing if there are no helpers, or if another thread is in a run. Until the work is run or
+// dropped, chunks may read and write their memory. Throws std::bad_alloc.
+void begin_on_helpers(std::shared_ptr<const Work> work, size_t scratch_bytes);
+
+// Drops the work that the helpers have begun, if any: no chunk of it runs when this returns.
+void drop_begun();
 
 template <typename Body>
 class Chunks final : public Work {

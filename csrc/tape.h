@@ -47,10 +47,13 @@ class Tape {
 
     const char* name(size_t i) const { return (*steps_)[i].name; }
 
-    // Runs all ops, one after the other. Returns false if state.abort became non-zero before the
-    // last chunk of work began; what the ops wrote is then useless. `ns` (size(),), unless null,
+    // Runs all ops, one after the other. Returns false if chunks of work were left out because
+    // state.abort was not 0; what the ops wrote is then useless. `ns` (size(),), unless null,
     // receives the nanoseconds that each op took.
-    bool run(const StepState& state, int64_t* ns = nullptr) const;
+    bool run(const StepState& state, int64_t* ns = nullptr);
+
+    // The next run will most likely be that of `state`, so helpers begin it (pool.h).
+    void begin(const StepState& state);
 
   private:
     static constexpr size_t kMaxArgsBytes = 576;
@@ -70,6 +73,7 @@ class Tape {
     // Shared with threads that are late for a pass.
     std::shared_ptr<std::vector<Step>> steps_ = std::make_shared<std::vector<Step>>();
     size_t scratch_bytes_ = 0;
+    std::shared_ptr<const Pass> begun_;  // and not run since
 };
 
 }  // namespace soliton

@@ -84,6 +84,11 @@ class Program(Protocol):
         Asynchronous ops may begin it before that token is read.
         """
 
+    def begin(self, state: StepState) -> None:
+        """The next run will most likely be this one, of one row: ops that can begin it do so while
+        the caller does other things. Until it is run, or `Ops.wait` is called, buffers may change.
+        """
+
     def warm_up(self) -> None:
         """Does what the first passes of a device would otherwise wait for. Overwrites positions of
         the caches, so they should be empty.
@@ -262,7 +267,7 @@ class Ops(Protocol):
     def program(self, max_rows: int) -> Program: ...
 
     def wait(self) -> None:
-        """Waits until all passes have run."""
+        """Returns when no pass is running: a pass that has begun may be dropped."""
 
     def formats(self, config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
         """Of the matrices of a model whose tensors are stored in these dtypes, by name."""

@@ -235,6 +235,9 @@ class TorchProgram:
     def expect_next(self) -> None:
         """Nothing runs ahead."""
 
+    def begin(self, state: StepState) -> None:
+        """Nothing runs ahead."""
+
     def warm_up(self) -> None:
         """Nothing is left to do after a pass."""
 

@@ -287,6 +287,17 @@ class Model:
         """
         self._passes(cache).decode.expect_next()
 
+    def begin(self, token_id: int, cache: KVCache) -> None:
+        """The next call of `decode` will most likely be for this token, drawn from the last row.
+        The device may begin it, which overwrites that row.
+        """
+        # States could not be put back, and others may still read what the last pass has told.
+        if cache.states is not None or self.on_hidden is not None:
+            return
+        cache.begin_pass(1)
+        self._decode_state.set((token_id,), cache.length)
+        self._passes(cache).decode.begin(self._decode_state)
+
     def profile(self, token_ids: Sequence[int], cache: KVCache) -> list[OpTime]:
         """Like `decode`, but returns the time of each op; empty if the device has no times."""
         self._check(token_ids, cache)

@@ -411,6 +411,17 @@ class Tape:
         Raises RuntimeError if another thread of this process is running native ops.
         """
 
+    def begin(self, state: int) -> None:
+        """Lets the other threads begin what `run` will most likely be called for next. `run` goes
+        on with it if the state is the same, and no other tape has been run or begun since.
+        """
+
+    @staticmethod
+    def drop_begun() -> None:
+        """Drops what a tape of this process has begun and not run: when this returns, nothing reads
+        or writes its memory.
+        """
+
     def profile(self, state: int) -> list[int]:
         """Runs all ops; returns the nanoseconds of each."""
 

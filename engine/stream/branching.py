@@ -61,6 +61,9 @@ class BranchSequence:
     def expect_next(self) -> None:
         """Nothing runs ahead."""
 
+    def begin_next(self) -> None:
+        """Nothing runs ahead."""
+
     def wait(self) -> None:
         """Nothing runs."""
 

@@ -58,7 +58,8 @@ class Decoding:
         self._guide = guide
         self._speculator = speculator
         self._is_async = is_async
-        self._runs_ahead = is_async and guide is None and not keeps_rows
+        self._runs_ahead = guide is None and not keeps_rows
+        self._expects_next = False  # the pass of the token that will be drawn from the last row
         self._timed_every = _TIMED_EVERY_AHEAD if self._runs_ahead else _TIMED_EVERY
         self._n_quiet = _QUIET_PASSES  # passes without a draft since the last one with a draft
         self._rows: Rows = np.empty((0, 0), dtype=np.float32)
@@ -122,6 +123,9 @@ class Decoding:
     def accept(self, token_id: int) -> Origin:
         """Append the token chosen from `next_logits`."""
         self._sequence.append(token_id)
+        if self._expects_next:
+            self._expects_next = False
+            self._sequence.begin_next()
         if self._guide is not None:
             self._guide.sequence.append(token_id)
         if self._speculator is not None:
@@ -179,7 +183,7 @@ class Decoding:
             self._draft = NO_DRAFT
             self._run(())
             if self._runs_ahead and n_wanted > 1:
-                self._sequence.expect_next()
+                self._expect_next()
             return
         self._draft = draft = self._proposed(speculator, n_wanted, forced)
         self._is_guess = True
@@ -197,7 +201,12 @@ class Decoding:
         if self._runs_ahead and n_wanted > 1:
             is_quiet = self._n_quiet >= _QUIET_PASSES and not self._is_timed(self._n_passes + 1)
             if is_quiet:
-                self._sequence.expect_next()
+                self._expect_next()
+
+    def _expect_next(self) -> None:
+        self._expects_next = True
+        if self._is_async:
+            self._sequence.expect_next()
 
     def _is_timed(self, n: int) -> bool:
         """Whether the pass with this number is timed even if it has no draft."""

@@ -29,6 +29,8 @@ class TokenSequence(Protocol):
 
     def expect_next(self) -> None: ...
 
+    def begin_next(self) -> None: ...
+
     def wait(self) -> None: ...
 
     def append(self, token_id: int) -> None: ...
@@ -71,6 +73,12 @@ class CachedSequence:
     def expect_next(self) -> None:
         """Announce that the next pass will most likely be that of the token drawn from this one."""
         self._model.expect_next(self._cache)
+
+    def begin_next(self) -> None:
+        """Announce that the next pass will most likely be that of the last token, without a draft.
+        It is one that the model has drawn.
+        """
+        self._model.begin(self._token_ids[-1], self._cache)
 
     def wait(self) -> None:
         """Block until the last pass has run."""

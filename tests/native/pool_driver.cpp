@@ -127,6 +127,22 @@ void block(const Blocking& args, const StepState&, Worker& worker) {
     });
 }
 
+struct Links {
+    int64_t* cells;  // (kCells,)
+};
+// Each chunk counts its own cell on from the position of the pass, by one per link: the same if a
+// pass is dropped and begins anew.
+void begin_chain(const Links& args, const StepState& state, Worker& worker) {
+    worker.share(kCells, [&](int64_t i) { args.cells[i] = state.pos; });
+}
+struct Link {
+    const int64_t* from;  // (kCells,)
+    int64_t* to;          // (kCells,)
+};
+void link(const Link& args, const StepState&, Worker& worker) {
+    worker.share(kCells, [&](int64_t i) { args.to[i] = args.from[(i + 1) % kCells] + 1; });
+}
+
 // All threads but the caller's stop here, outside of any chunk, until they are released.
 struct Stopping {
     std::atomic<int>* n_here;
@@ -321,6 +337,149 @@ void forks() {
     other.join();
 }
 
+// A tape of links, and the cells that it ends in.
+class Chain {
+  public:
+    static constexpr int64_t kLinks = 50;
+
+    Chain() {
+        tape.append<&begin_chain>("begin_chain", Links{cells_[0]});
+        for (int64_t i = 0; i < kLinks; ++i) {
+            tape.append<&link>("link", Link{cells_[i % 2], cells_[(i + 1) % 2]});
+        }
+    }
+
+    void check(int64_t pos) const {
+        for (const int64_t cell : cells_[kLinks % 2]) {
+            CHECK(cell == pos + kLinks);
+        }
+    }
+
+    Tape tape;
+
+  private:
+    int64_t cells_[2][kCells] = {};
+};
+
+StepState& state_at(int64_t pos) {
+    StepState& state = fresh_state();
+    state.pos = pos;
+    return state;
+}
+
+// The helpers do all that they can of what has begun, and the caller the rest.
+void begins() {
+    constexpr int64_t kChunks = 1000;
+    std::vector<std::atomic<int>> takers(kChunks);
+    std::atomic<int> n_done = 0;
+    Tape tape;
+    tape.append<&take>("take", Taking{takers.data(), kChunks});
+    tape.append<&take>("take", Taking{&n_done, 1});
+    Tape().run(fresh_state());  // the pool begins to exist
+    for (int i = 1; i <= 20; ++i) {
+        tape.begin(fresh_state());
+        while (soliton::threads() > 1 && i % 2 && n_done < i) {
+            std::this_thread::yield();
+        }
+        CHECK(tape.run(fresh_state()));
+        for (const std::atomic<int>& times : takers) {
+            CHECK(times == i);
+        }
+        CHECK(n_done == i);
+    }
+}
+
+// drops N: what has begun is dropped by other states, other tapes, by itself, and by new threads.
+void drops(int64_t n) {
+    Chain chain;
+    Chain other;
+    const int count = soliton::threads();
+    for (int64_t i = 0; i < n; ++i) {
+        chain.tape.begin(state_at(i));
+        int64_t pos = i;
+        switch (i % 7) {
+            case 1:
+                pos = -i;
+                break;
+            case 2:
+                CHECK(other.tape.run(state_at(i + 5)));
+                other.check(i + 5);
+                break;
+            case 3:
+                soliton::drop_begun();
+                break;
+            case 4:
+                other.tape.begin(state_at(i));
+                break;
+            case 5:
+                soliton::set_threads(i % 2 ? count : count + 1, {});
+                break;
+            case 6:
+                chain.tape.begin(state_at(i + 1));
+                break;
+        }
+        CHECK(chain.tape.run(state_at(pos)));
+        chain.check(pos);
+    }
+    CHECK(other.tape.run(state_at(7)));
+    other.check(7);
+}
+
+// A helper is in the middle of a chunk of what has begun: whoever drops it waits for that.
+void drops_in_the_middle() {
+    std::atomic<bool> is_running = false;
+    std::atomic<bool> may_end = false;
+    std::atomic<bool> is_dropped = false;
+    Tape tape;
+    tape.append<&block>("block", Blocking{&is_running, &may_end});
+    Tape().run(fresh_state());
+    tape.begin(fresh_state());
+    while (!is_running) {
+        std::this_thread::yield();
+    }
+    std::thread dropping([&] {
+        soliton::drop_begun();
+        is_dropped = true;
+    });
+    for (int i = 0; i < 100; ++i) {
+        std::this_thread::yield();
+        CHECK(!is_dropped);
+    }
+    may_end = true;
+    dropping.join();
+    is_running = false;
+    CHECK(tape.run(fresh_state()));
+    CHECK(is_running);
+}
+
+void aborts_what_has_begun() {
+    Chain chain;
+    CHECK(chain.tape.run(state_at(1)));
+    StepState& state = state_at(2);
+    chain.tape.begin(state);
+    state.abort = 1;
+    CHECK(!chain.tape.run(state));
+    CHECK(chain.tape.run(state_at(3)));
+    chain.check(3);
+}
+
+void forks_with_what_has_begun() {
+    Chain chain;
+    CHECK(chain.tape.run(state_at(0)));
+    for (int64_t i = 1; i <= 5; ++i) {
+        chain.tape.begin(state_at(i));
+        const pid_t child = fork();
+        if (child == 0) {
+            CHECK(chain.tape.run(state_at(i)));
+            chain.check(i);
+            _exit(0);
+        }
+        exit_status_is_zero(child);
+        CHECK(chain.tape.run(state_at(i)));
+        chain.check(i);
+    }
+}
+
 void times() {
     Tape tape;
     std::atomic<bool> is_running = false;
@@ -383,6 +542,16 @@ int main(int argc, char** argv) {
         refuses_a_second_run();
     } else if (scenario == "forks") {
         forks();
+    } else if (scenario == "begins") {
+        begins();
+    } else if (scenario == "drops") {
+        drops(n);
+    } else if (scenario == "drops_in_the_middle") {
+        drops_in_the_middle();
+    } else if (scenario == "aborts_what_has_begun") {
+        aborts_what_has_begun();
+    } else if (scenario == "forks_with_what_has_begun") {
+        forks_with_what_has_begun();
     } else if (scenario == "times") {
         times();
     } else if (scenario == "speed") {

@@ -154,6 +154,12 @@ class FakeModel:
             lengths = range(n_tokens - len(token_ids) + 1, n_tokens + 1)
             return np.stack([self._row(cache.token_ids[:length]) for length in lengths])
 
+    def expect_next(self, cache: KVCache) -> None:
+        """Nothing runs ahead."""
+
+    def begin(self, token_id: int, cache: KVCache) -> None:
+        """Nothing runs ahead."""
+
     def branches(self, cache: KVCache, *, n_positions: int) -> Branches:
         return PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
 

@@ -83,6 +83,12 @@ class HashModel:
             rows.append(row_after(cache.token_ids))
         return np.stack(rows)
 
+    def expect_next(self, cache: KVCache) -> None:
+        """Nothing runs ahead."""
+
+    def begin(self, token_id: int, cache: KVCache) -> None:
+        """Nothing runs ahead."""
+
     def branches(self, cache: KVCache, *, n_positions: int) -> PassesInTurn:
         return PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
 

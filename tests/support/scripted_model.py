@@ -91,6 +91,12 @@ class ScriptedModel:
         cache.append(token_ids)
         return np.stack([self._row(first + row) for row in range(len(token_ids))])
 
+    def expect_next(self, cache: KVCache) -> None:
+        """Nothing runs ahead."""
+
+    def begin(self, token_id: int, cache: KVCache) -> None:
+        """Nothing runs ahead."""
+
     def branches(self, cache: KVCache, *, n_positions: int) -> PassesInTurn:
         return PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
 

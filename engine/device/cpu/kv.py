@@ -120,6 +120,7 @@ class CpuPositions:
             np.copyto(copied, blocks)
 
     def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
+        native.kernels.Tape.drop_begun()  # a pass that has begun may read what changes here
         for blocks, part in self._pairs(start, stop, copied, n_copied=n_copied):
             np.copyto(blocks, part)
 

@@ -149,7 +149,8 @@ class CpuOps:
         return CpuProgram(max_rows)
 
     def wait(self) -> None:
-        """Nothing runs."""
+        """Drops a pass that has begun and was not run."""
+        kernels.Tape.drop_begun()
 
     def formats(self, config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
         if self.format == STORED:

@@ -66,6 +66,7 @@ class CpuProgram:
         self._tape = kernels.Tape()
         self._ops: list[Op] = []  # those on the tape; keeps alive what it points to
         self._look_ups = LookUps()
+        self._can_begin = True  # a pass, before it is run
         self._banks = Banks(_vector)
         self._scratch = np.empty(0, np.uint8)
         self._old_scratch: list[npt.NDArray[np.uint8]] = []  # that earlier ops point to
@@ -80,6 +81,7 @@ class CpuProgram:
             case LookUp():
                 self._rows("out", op.out, op.table.n_in)
                 self._look_ups.append(op)
+                self._can_begin = False  # others may be reading what the next pass looks up
                 return
             case NormLinear():
                 self._norm_linear(op)
@@ -303,7 +305,18 @@ class CpuProgram:
         return logits
 
     def expect_next(self) -> None:
-        """Nothing runs ahead."""
+        """Nothing runs before its token is known."""
+
+    def begin(self, state: StepState) -> None:
+        """The other threads begin the pass, and `run` joins them. They drop it if anything else is
+        run.
+        """
+        if self._can_begin and self._limits.has_position(state.pos):
+            self._tape.begin(state.address)
+
+    def __del__(self) -> None:
+        # Before any of the arrays that the tape points to is freed, also by the garbage collector.
+        self._tape.drop_begun()
 
     def warm_up(self) -> None:
         """Nothing is left to do after a pass."""

@@ -183,6 +183,9 @@ class CudaProgram:
     def expect_next(self) -> None:
         self.expects_next = True
 
+    def begin(self, state: StepState) -> None:
+        """`expect_next` has launched it before its token was known."""
+
     def run_ahead(self) -> None:
         """Launches the pass of the token that the device's state names, after the last pass and
         before the host has read which token that is.

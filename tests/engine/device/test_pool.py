@@ -72,5 +72,30 @@ def test_a_forked_process_has_a_pool_of_its_own(driver: Path, n_threads: int) ->
     drive(driver, "forks", n_threads)
 
 
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+def test_what_the_helpers_have_begun_is_done_once(driver: Path, n_threads: int) -> None:
+    drive(driver, "begins", n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+def test_what_has_begun_is_dropped_by_everything_else(driver: Path, n_threads: int) -> None:
+    drive(driver, "drops", n_threads, 3_000)
+
+
+@pytest.mark.parametrize("n_threads", [2, 4])
+def test_dropping_waits_for_a_chunk_that_runs(driver: Path, n_threads: int) -> None:
+    drive(driver, "drops_in_the_middle", n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [1, 4])
+def test_what_has_begun_can_be_aborted(driver: Path, n_threads: int) -> None:
+    drive(driver, "aborts_what_has_begun", n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [1, 4])
+def test_a_fork_forgets_what_has_begun(driver: Path, n_threads: int) -> None:
+    drive(driver, "forks_with_what_has_begun", n_threads)
+
+
 def test_the_time_of_each_op_is_told(driver: Path) -> None:
     drive(driver, "times", 2)

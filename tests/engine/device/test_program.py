@@ -63,6 +63,34 @@ print("again", short.run(one))
 """
 )
 
+# Memory that is given back to the system when it is freed, so that reading it would be noticed.
+FREES = """
+import gc, time
+import numpy as np
+from engine.device.arguments import Linear
+from engine.device.cpu.ops import CpuOps
+from engine.device.step import StepState
+
+state = StepState(1)
+state.set([0], 0)
+for number in range(10):
+    ops = CpuOps("float32", n_threads=2)
+    matrix = ops.matrix([np.zeros((1536, 1536), np.float32)], "float32")
+    x, out = ops.zeros((1, 1536), "float32"), ops.zeros((1, 1536), "float32")
+    program = ops.program(1)
+    for _ in range(1000):
+        program.append(Linear(x=x, matrix=matrix, out=out))
+    program.run(state)
+    program.begin(state)
+    # In a circle that the garbage collector breaks, in an order of its own.
+    circle = [matrix, program] if number % 2 else [program, matrix]
+    circle.append(circle)
+    del ops, matrix, x, out, program, circle
+    gc.collect()
+    time.sleep(0.02)  # far less than the pass would take
+print("done")
+"""
+
 
 def script(text: str) -> list[str]:
     command = [sys.executable, "-W", "ignore", "-c", text]
@@ -161,6 +189,29 @@ def test_a_program_keeps_its_arrays_and_no_longer_than_itself() -> None:
     del program
     gc.collect()
     assert panels() is None
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+def test_a_pass_that_was_begun_is_the_one_that_is_run(n_threads: int) -> None:
+    example, other = Example(n_threads=n_threads), Example(n_threads=n_threads)
+    wanted, state, elsewhere = {}, StepState(64), StepState(64)
+    for token_id in (3, 5):
+        state.set([token_id], 0)
+        assert example.program.run(state)
+        wanted[token_id] = example.out[0].copy()
+    for token_id in (3, 5) * 20:
+        state.set([3], 0)
+        example.program.begin(state)
+        if token_id == 5:
+            state.set([5], 0)
+            elsewhere.set([7], 0)
+            assert other.program.run(elsewhere)
+        assert example.program.run(state)
+        assert np.array_equal(example.out[0], wanted[token_id])
+
+
+def test_a_pass_that_was_begun_reads_nothing_that_is_freed() -> None:
+    assert script(FREES) == ["done"]
 
 
 def test_an_aborted_state_runs_nothing() -> None:
