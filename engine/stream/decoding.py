@@ -59,7 +59,7 @@ class Decoding:
         self._speculator = speculator
         self._is_async = is_async
         self._runs_ahead = guide is None and not keeps_rows
-        self._expects_next = False  # the pass of the token that will be drawn from the last row
+        self._begins_next = False  # the pass of the token that is accepted next
         self._timed_every = _TIMED_EVERY_AHEAD if self._runs_ahead else _TIMED_EVERY
         self._n_quiet = _QUIET_PASSES  # passes without a draft since the last one with a draft
         self._rows: Rows = np.empty((0, 0), dtype=np.float32)
@@ -123,8 +123,8 @@ class Decoding:
     def accept(self, token_id: int) -> Origin:
         """Append the token chosen from `next_logits`."""
         self._sequence.append(token_id)
-        if self._expects_next:
-            self._expects_next = False
+        if self._begins_next:
+            self._begins_next = False
             self._sequence.begin_next()
         if self._guide is not None:
             self._guide.sequence.append(token_id)
@@ -204,9 +204,11 @@ class Decoding:
                 self._expect_next()
 
     def _expect_next(self) -> None:
-        self._expects_next = True
+        """An asynchronous device runs on by itself; others begin when the token is accepted."""
         if self._is_async:
             self._sequence.expect_next()
+        else:
+            self._begins_next = True
 
     def _is_timed(self, n: int) -> bool:
         """Whether the pass with this number is timed even if it has no draft."""

@@ -184,7 +184,7 @@ class CudaProgram:
         self.expects_next = True
 
     def begin(self, state: StepState) -> None:
-        """`expect_next` has launched it before its token was known."""
+        """Nothing: `expect_next` launches the pass before its token is known."""
 
     def run_ahead(self) -> None:
         """Launches the pass of the token that the device's state names, after the last pass and

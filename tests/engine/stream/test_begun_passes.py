@@ -124,6 +124,14 @@ def test_nothing_is_begun_if_the_row_is_still_read_or_another_pass_comes(
     assert begun == []
 
 
+def test_nothing_is_begun_while_others_read_what_passes_tell(
+    engine: Engine, begun: list[int]
+) -> None:
+    engine.model.on_hidden = lambda cache, rows: None
+    told(engine.generator, GREEDY)
+    assert begun == []
+
+
 @pytest.mark.parametrize("family", ["lfm2", "falcon_h1"])
 def test_states_are_not_touched_before_their_pass(
     tmp_path: Path, begun: list[int], family: str
