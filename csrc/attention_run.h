@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "cpu/kernels.h"
+#include "fetcher.h"
 #include "ops.h"
 #include "pool.h"
 
@@ -52,17 +53,25 @@ class Attention {
 
     // A chunk writes and reads only its own head, so one region is enough.
     void by_heads() {
-        worker_.share(args_.n_kv_heads, [&](int64_t head) { attend_head(head); });
+        const int64_t own_end = args_.n_kv_heads * (worker_.index + 1) / worker_.count;
+        worker_.share(args_.n_kv_heads, [&](int64_t head) {
+            attend_head(head, head + 1 < own_end ? first_keys(head + 1) : worker_.next_reading());
+        });
     }
 
-    // All that one kv head does.
-    void attend_head(int64_t head) {
+    // All that one kv head does. The thread reads `after` next.
+    void attend_head(int64_t head, const Reading& after) {
         fetch_first_keys(head);
         if (args_.stores) {
             kernels_.store_keys_values(args_, pos_, head, 0, rows_);
         }
         for (int64_t first = 0; first < queries_; first += tile_) {
-            attend_tile(tile_from(head, first));
+            QueryTile tile = tile_from(head, first);
+            if (first + tile.count == queries_) {
+                tile.after = after.begin;
+                tile.after_bytes = after.n_bytes;
+            }
+            attend_tile(tile);
         }
     }
 
@@ -128,19 +137,26 @@ class Attention {
     }
 
   private:
-    // Fetches the first keys, the only ones that no block before them fetches, while the queries
-    // are prepared: as many as memory delivers meanwhile.
-    void fetch_first_keys(int64_t head) const {
-        constexpr int64_t kMostBytes = 16 * 1024;
+    // The keys of the first block that the rows see.
+    Reading first_keys(int64_t head) const {
         const int64_t begin = first_block(0) * kKeyBlock;
         const int64_t n_keys = std::min(kKeyBlock, position(rows_ - 1) + 1 - begin);
         const int64_t head_dim = padded(args_.head_dim);
         const int64_t first = head * padded(args_.max_seq_len) + place_of(args_, begin);
-        const int64_t n_bytes = stored_bytes(args_.k_type, padded(n_keys) * head_dim);
-        const std::byte* at = static_cast<const std::byte*>(args_.k_cache) +
-                              stored_bytes(args_.k_type, first * head_dim);
-        for (int64_t i = 0; i < std::min(n_bytes, kMostBytes); i += kKvLanes * kLaneBytes) {
-            __builtin_prefetch(at + i, 0, 2);
+        return {.begin = static_cast<const std::byte*>(args_.k_cache) +
+                         stored_bytes(args_.k_type, first * head_dim),
+                .n_places = 1,
+                .pitch = 0,
+                .n_bytes = stored_bytes(args_.k_type, padded(n_keys) * head_dim)};
+    }
+
+    // Fetches the first keys while the queries are prepared, as many as memory delivers meanwhile:
+    // no block before them fetches them.
+    void fetch_first_keys(int64_t head) const {
+        constexpr int64_t kMostBytes = 16 * 1024;
+        const Reading keys = first_keys(head);
+        for (int64_t i = 0; i < std::min(keys.n_bytes, kMostBytes); i += kKvLanes * kLaneBytes) {
+            __builtin_prefetch(keys.begin + i, 0, 2);
         }
     }
 

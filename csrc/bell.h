@@ -26,6 +26,13 @@ class Bell {
 
     template <typename Reached>
     void wait_until(Reached reached) {
+        wait_until(reached, reached);
+    }
+
+    // The same, but before it sleeps, the thread asks `is_reached_at_last`, after which whoever
+    // makes the condition true rings.
+    template <typename Reached, typename ReachedAtLast>
+    void wait_until(Reached reached, ReachedAtLast is_reached_at_last) {
         if (look(reached)) {
             return;
         }
@@ -33,7 +40,7 @@ class Bell {
             // The order matters: a thread that makes the condition true and then rings must see a
             // sleeper.
             sleepers_.store(1);
-            if (reached()) {
+            if (is_reached_at_last()) {
                 return;
             }
             // Returns at once if the bell has rung since; may also wake up spuriously.

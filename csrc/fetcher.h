@@ -1,5 +1,5 @@
-// Fetches into the caches what a thread reads next, while it has to wait for others. Knows neither
-// what it is nor who the others are.
+// What a thread reads next, and who wants to know it: a thread that waits for others fetches it
+// into its caches meanwhile. Knows neither what it is nor who the others are.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +17,39 @@ struct Reading {
     int64_t n_bytes;  // from each place
 };
 
-class Fetcher {
+// Gets what a thread reads next, in that order.
+class Readings {
+  public:
+    virtual void add(const Reading& reading) = 0;
+    virtual bool is_over() const = 0;  // it wants no more
+
+  protected:
+    ~Readings() = default;
+};
+
+class FirstReading final : public Readings {
+  public:
+    void add(const Reading& reading) override {
+        if (!is_over()) {
+            found = reading;
+        }
+    }
+    bool is_over() const override { return found.n_bytes > 0; }
+
+    Reading found = {};
+};
+
+class Fetcher final : public Readings {
   public:
     // Goes on until `counter` has reached `goal`, and fetches `n_bytes` at most.
     Fetcher(const std::atomic<uint64_t>& counter, uint64_t goal, int64_t n_bytes)
         : counter_(counter), goal_(goal), n_left_(n_bytes) {}
 
-    bool is_over() const {
+    bool is_over() const override {
         return n_left_ <= 0 || counter_.load(std::memory_order_relaxed) >= goal_;
     }
 
-    void fetch(const Reading& reading) {
+    void add(const Reading& reading) override {
         for (int64_t at = 0; at < reading.n_bytes && !is_over(); at += kAtOnce) {
             for (int64_t place = 0; place < reading.n_places; ++place) {
                 const std::byte* begin = reading.begin + place * reading.pitch + at;

@@ -14,8 +14,8 @@ namespace soliton {
 
 // ---- The decoder's ops: appended to a tape, run by every thread of the pool at once. ----
 
-class Fetcher;  // fetcher.h
-struct Worker;  // pool.h
+class Readings;  // fetcher.h
+struct Worker;   // pool.h
 
 // What differs from one pass to the next, as one array of int64. engine/device/step.py writes it;
 // another thread may write abort while ops run.
@@ -287,10 +287,11 @@ struct ReadArgs {
 void embed(const EmbedArgs& args, const StepState& state, Worker& worker);
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker);
 void linear(const LinearArgs& args, const StepState& state, Worker& worker);
-// Give `fetcher` the weights that a thread reads.
+// Give `readings` the weights that a thread reads.
 void expect(const NormLinearArgs& args, const StepState& state, const Worker& worker,
-            Fetcher& fetcher);
-void expect(const LinearArgs& args, const StepState& state, const Worker& worker, Fetcher& fetcher);
+            Readings& readings);
+void expect(const LinearArgs& args, const StepState& state, const Worker& worker,
+            Readings& readings);
 void add_norm(const AddNormArgs& args, const StepState& state, Worker& worker);
 void times(const TimesArgs& args, const StepState& state, Worker& worker);
 void heads(const HeadsArgs& args, const StepState& state, Worker& worker);

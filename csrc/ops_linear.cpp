@@ -188,12 +188,12 @@ class Cut {
         product.multiply(index, units(sections_[index], thread, at));
     }
 
-    // Gives `fetcher` what a thread reads.
-    void expect(const Product& product, int64_t thread, Fetcher& fetcher) const {
+    // Gives `readings` what a thread reads.
+    void expect(const Product& product, int64_t thread, Readings& readings) const {
         for (int64_t index = 0; index < n_sections_; ++index) {
             const Section& section = sections_[index];
-            for (int64_t at = 0; at < section.per_thread && !fetcher.is_over(); ++at) {
-                fetcher.fetch(product.reading(index, units(section, thread, at)));
+            for (int64_t at = 0; at < section.per_thread && !readings.is_over(); ++at) {
+                readings.add(product.reading(index, units(section, thread, at)));
             }
         }
     }
@@ -358,15 +358,15 @@ void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
 }
 
 void expect(const NormLinearArgs& args, const StepState& state, const Worker& worker,
-            Fetcher& fetcher) {
+            Readings& readings) {
     const Product product = product_of(args, state);
-    Cut(product, worker.count).expect(product, worker.index, fetcher);
+    Cut(product, worker.count).expect(product, worker.index, readings);
 }
 
 void expect(const LinearArgs& args, const StepState& state, const Worker& worker,
-            Fetcher& fetcher) {
+            Readings& readings) {
     const Product product = product_of(args, state);
-    Cut(product, worker.count).expect(product, worker.index, fetcher);
+    Cut(product, worker.count).expect(product, worker.index, readings);
 }
 
 }  // namespace soliton

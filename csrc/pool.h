@@ -49,32 +49,43 @@ class Worker {
     // same thread, and to the same one in each run, unless another thread has run out of work.
     template <typename Body>
     void share(int64_t n, Body&& body) {
-        int64_t n_taken = 0;
         begin(n);
-        for (int64_t i = next(); i >= 0; i = next()) {
-            if (!aborted()) {
-                body(i);
-            }
-            ++n_taken;
+        run_chunks(body);
+        while (has_to_help()) {
+            run_chunks(body);
         }
-        end(n_taken);
     }
+
+    // What this thread most likely reads first when this region is over; nothing if it is not
+    // known.
+    Reading next_reading() const;
 
     static constexpr int64_t kMostChunks = int64_t{1} << 20;
 
   private:
     friend class Pool;
 
+    template <typename Body>
+    void run_chunks(Body&& body) {
+        for (int64_t i = next(); i >= 0; i = next()) {
+            if (!aborted()) {
+                body(i);
+            }
+            ++n_taken_;
+        }
+    }
+
     void begin(int64_t n);
-    int64_t next();  // -1: all are taken
+    int64_t next();  // of the share of thread index + helped_; -1: all are taken
     bool aborted();
-    void end(int64_t n_taken);
+    bool has_to_help();  // false: the region is over
 
     Pool* pool_ = nullptr;
     Run* run_ = nullptr;
     uint64_t region_ = 0;  // regions since the pool began, including this one
     uint64_t goal_ = 0;    // chunks in all of them
     int64_t n_ = 0;        // chunks in this region
+    int64_t n_taken_ = 0;  // and not reported yet
     int helped_ = 0;       // takes chunks from the share of thread index + helped_
 };
 
@@ -87,9 +98,9 @@ class Work {
     // only what this object owns.
     virtual void take_part(Worker& worker) const = 0;
 
-    // Gives `fetcher` what the worker reads after its step, in that order. Called while the worker
-    // waits for others; by default nothing is fetched then.
-    virtual void expect(const Worker&, Fetcher&) const {}
+    // Gives `readings` what the worker reads after its step, in that order. By default that is not
+    // known.
+    virtual void expect(const Worker&, Readings&) const {}
 };
 
 // From the next run on, the pool has `count` threads, including the caller. Thread i is pinned to

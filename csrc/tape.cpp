@@ -43,12 +43,12 @@ class Tape::Pass : public Work {
         }
     }
 
-    void expect(const Worker& worker, Fetcher& fetcher) const override {
+    void expect(const Worker& worker, Readings& readings) const override {
         const StepState& state = *reinterpret_cast<const StepState*>(words_.data());
-        for (size_t i = worker.step + 1; i < steps_->size() && !fetcher.is_over(); ++i) {
+        for (size_t i = worker.step + 1; i < steps_->size() && !readings.is_over(); ++i) {
             const Step& step = (*steps_)[i];
             if (step.expect != nullptr) {
-                step.expect(step.args, state, worker, fetcher);
+                step.expect(step.args, state, worker, readings);
             }
         }
     }

@@ -20,7 +20,7 @@ class Tape {
   public:
     // `op` is a function (const Args&, const StepState&, Worker&) that does all its work in
     // Worker::share; `scratch_bytes` is the Worker::scratch that it needs. Beside an op that reads
-    // much memory may stand expect(const Args&, const StepState&, const Worker&, Fetcher&), which
+    // much memory may stand expect(const Args&, const StepState&, const Worker&, Readings&), which
     // says what a thread reads.
     template <auto op, typename Args>
     void append(const char* name, const Args& args, size_t scratch_bytes = 0) {
@@ -31,12 +31,12 @@ class Tape {
             op(*reinterpret_cast<const Args*>(bytes), state, worker);
         };
         step.expect = nullptr;
-        if constexpr (requires(const StepState& state, const Worker& worker, Fetcher& fetcher) {
-                          expect(args, state, worker, fetcher);
+        if constexpr (requires(const StepState& state, const Worker& worker, Readings& readings) {
+                          expect(args, state, worker, readings);
                       }) {
             step.expect = [](const std::byte* bytes, const StepState& state, const Worker& worker,
-                             Fetcher& fetcher) {
-                expect(*reinterpret_cast<const Args*>(bytes), state, worker, fetcher);
+                             Readings& readings) {
+                expect(*reinterpret_cast<const Args*>(bytes), state, worker, readings);
             };
         }
         std::memcpy(step.args, &args, sizeof args);
@@ -61,7 +61,7 @@ class Tape {
     struct Step {
         void (*run)(const std::byte* args, const StepState& state, Worker& worker);
         void (*expect)(const std::byte* args, const StepState& state, const Worker& worker,
-                       Fetcher& fetcher);  // or null
+                       Readings& readings);  // or null
         const char* name;
         alignas(8) std::byte args[kMaxArgsBytes];
     };

@@ -229,7 +229,7 @@ const float* block_scales(const Part& part, int64_t block) {
 
 // The span's values, weighted by the probabilities: records.
 template <KvType kKv>
-void weigh(const Part& part, float* records, Upcoming& next_keys) {
+void weigh(const Part& part, float* records, Upcoming& after) {
     const int64_t pitch = stored_bytes(kKv, part.positions() * kLanes);
     const uint8_t* values = static_cast<const uint8_t*>(part.args.v_cache) +
                             stored_bytes(kKv, part.head() + part.place() * kLanes);
@@ -249,7 +249,7 @@ void weigh(const Part& part, float* records, Upcoming& next_keys) {
             .n_panels = left < step ? left : step,
             .out = records + panel * kLanes,
             .out_stride = part.head_dim() + kRecordTail,
-            .upcoming = &next_keys,
+            .upcoming = &after,
         });
     }
 }
@@ -267,21 +267,21 @@ void score(const Part& part, Upcoming& values) {
     }
 }
 
-void weigh(const Part& part, float* records, Upcoming& next_keys) {
+void weigh(const Part& part, float* records, Upcoming& after) {
     switch (part.args.v_type) {
         case KvType::kF32:
-            return weigh<KvType::kF32>(part, records, next_keys);
+            return weigh<KvType::kF32>(part, records, after);
         case KvType::kBf16:
-            return weigh<KvType::kBf16>(part, records, next_keys);
+            return weigh<KvType::kBf16>(part, records, after);
         case KvType::kInt8:
-            return weigh<KvType::kInt8>(part, records, next_keys);
+            return weigh<KvType::kInt8>(part, records, after);
         case KvType::kInt4:
-            return weigh<KvType::kInt4>(part, records, next_keys);
+            return weigh<KvType::kInt4>(part, records, after);
     }
 }
 
 // The scores of each query become probabilities.
-void soften(const Part& part, const Visible* visible, float* records, Upcoming& next_keys) {
+void soften(const Part& part, const Visible* visible, float* records, Upcoming& after) {
     const AttentionArgs& args = part.args;
     AttentionWork& work = part.work;
     const Span span = part.span;
@@ -303,7 +303,7 @@ void soften(const Part& part, const Visible* visible, float* records, Upcoming& 
     const int64_t record_size = part.head_dim() + kRecordTail;
     for (int64_t i = 0; i < part.tile.count; ++i) {
         float* scores = work.scores + i * kTileStride;
-        next_keys.fetch(kKeyBlock / kLanes);  // so that the memory does not rest meanwhile
+        after.fetch(kKeyBlock / kLanes);  // so that the memory does not rest meanwhile
         if (visible[i].end) {
             softmax(scores, span.begin, span.padded_end, visible[i], key_scales, value_scales,
                     args.softcap, records + i * record_size + part.head_dim());
@@ -338,16 +338,20 @@ Upcoming values_of(const Part& part) {
             part.head_dim() / kLanes};
 }
 
-// The keys of the next block, as far as the last query at position `last` sees them.
-Upcoming keys_of_next(const Part& part, int64_t block, int64_t last) {
+// The keys of the next block, as far as the last query at position `last` sees them; behind the
+// last block, what comes after the tile.
+Upcoming after_block(const Part& part, int64_t block, int64_t last) {
     const KvType kv = part.args.k_type;
     const int64_t next = (block + 1) * kKeyBlock;
     const int64_t seen = last + 1 - next;  // behind this block
+    if (seen <= 0) {
+        const int64_t lines = part.tile.after_bytes / kRowBytes;
+        return {static_cast<const uint8_t*>(part.tile.after), lines, 0, lines > 0};
+    }
     const int64_t n_keys = padded(seen < kKeyBlock ? seen : kKeyBlock);
-    const int64_t place = seen > 0 ? place_of(part.args, next) : 0;
     return {static_cast<const uint8_t*>(part.args.k_cache) +
-                stored_bytes(kv, part.head() + place * part.head_dim()),
-            n_keys / kLanes * part.head_dim() / per_lane(kv), 0, seen > 0};
+                stored_bytes(kv, part.head() + place_of(part.args, next) * part.head_dim()),
+            n_keys / kLanes * part.head_dim() / per_lane(kv), 0, 1};
 }
 
 }  // namespace
@@ -375,17 +379,16 @@ void attend_block(const AttentionArgs& args, const QueryTile& tile, int64_t bloc
     span.padded_end = padded(span.end);
     const int64_t start = block * kKeyBlock;
     const Part part = {args, tile, work, span, place_of(args, start), start};
-    // While the scores are computed, this block's values are fetched, and from then on the next
-    // block's keys.
+    // While the scores are computed, this block's values are fetched, and from then on what comes
+    // after the block: most often the keys of the next one.
     Upcoming values = values_of(part);
-    Upcoming next_keys =
-        keys_of_next(part, block, tile.position((tile.first + tile.count - 1) / group));
+    Upcoming after = after_block(part, block, tile.position((tile.first + tile.count - 1) / group));
     fetch_scales(part, args.k_type, args.k_scales);
     fetch_scales(part, args.v_type, args.v_scales);
     score(part, values);
-    soften(part, visible, records, next_keys);
+    soften(part, visible, records, after);
     // A key that a query does not see has probability 0 and does not change the sums.
-    weigh(part, records, next_keys);
+    weigh(part, records, after);
 }
 
 void merge_record(float* merged, const float* record, int64_t head_dim) {

@@ -88,6 +88,9 @@ struct QueryTile {
     int64_t count;  // at most kQueryTile
     int64_t pos;    // position of row 0
     int64_t step;   // from a row's position to the next one's: 1, or 0 for rows of branches
+    // What the thread reads after the last block of the tile, which is fetched meanwhile.
+    const void* after = nullptr;
+    int64_t after_bytes = 0;
 
     [[gnu::always_inline]] constexpr int64_t position(int64_t row) const {
         return pos + row * step;
