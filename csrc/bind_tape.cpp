@@ -13,6 +13,7 @@
 #include "bind.h"
 #include "bind_memory.h"
 #include "cpu/attention.h"
+#include "cpu/kernels.h"
 #include "ops.h"
 #include "tape.h"
 
@@ -211,6 +212,22 @@ bool run_tape(Tape& tape, uintptr_t state) {
     return tape.run(*at<const StepState>(state));
 }
 
+// Where a pass writes the logits of its only row, (n,).
+bool run_tape_and_guess(Tape& tape, uintptr_t state, uintptr_t logits, int64_t n) {
+    const nb::gil_scoped_release unlocked;
+    const StepState& run = *at<const StepState>(state);
+    const bool is_whole = tape.run(run);
+    if (is_whole) {
+        constexpr size_t kWords = sizeof(StepState) / sizeof(int64_t);
+        alignas(StepState) int64_t next[kWords + 1] = {};
+        next[0] = run.pos + 1;
+        next[1] = 1;
+        next[kWords] = cpu_kernels().first_largest(at<const float>(logits), n);
+        tape.begin(*reinterpret_cast<const StepState*>(next), false);
+    }
+    return is_whole;
+}
+
 // Holds the interpreter's lock: it takes a microsecond, giving the lock away may take more.
 void begin_tape(Tape& tape, uintptr_t state) {
     tape.begin(*at<const StepState>(state));
@@ -290,6 +307,7 @@ void bind_tape(nb::module_& module) {
              "rows"_a, "k_tails"_a, "v_tails"_a, "k_tail_scales"_a, "v_tail_scales"_a, "tail_len"_a)
         .def("read", &append_read, nb::kw_only(), "words"_a, "n_words"_a, "piece_words"_a, "sums"_a)
         .def("run", &run_tape, "state"_a)
+        .def("run_and_guess", &run_tape_and_guess, "state"_a, "logits"_a, "n"_a)
         .def("begin", &begin_tape, "state"_a)
         .def_static("drop_begun", &drop_begun)
         .def("profile", &profile_tape, "state"_a)

@@ -28,6 +28,7 @@ struct Run {
     // The pool's counters when the run begins.
     uint64_t first_region;
     uint64_t first_goal;
+    std::atomic<bool> is_open;           // see Worker::wait_until_open
     std::atomic<bool> left_out = false;  // chunks were skipped because of an abort
 };
 
@@ -219,9 +220,16 @@ class Pool {
         return !run->left_out.load(std::memory_order_relaxed);
     }
 
-    void begin(std::shared_ptr<const Work> work, size_t scratch_bytes) {
+    void begin(std::shared_ptr<const Work> work, size_t scratch_bytes, bool is_open) {
         begun_ = new_run(std::move(work), &kGoOn, scratch_bytes);
+        begun_->is_open.store(is_open);
         publish(begun_);
+    }
+
+    void open_begun() { open(*begun_); }
+
+    void wait_until_open(const Run& run) {
+        run_bell_.wait_until([&run] { return run.is_open.load(); });
     }
 
     bool has_begun(const std::shared_ptr<const Work>& work) const {
@@ -274,15 +282,23 @@ class Pool {
                                  size_t scratch_bytes) {
         caller_.scratch = caller_scratch_.at_least(scratch_bytes);
         return std::make_shared<Run>(std::move(work), abort, scratch_bytes, caller_.region_,
-                                     caller_.goal_);
+                                     caller_.goal_, true);
     }
 
     // Goes on with what the helpers have begun.
     bool join(const int64_t* abort) {
         const std::shared_ptr<Run> run = std::move(begun_);
         run->abort.store(abort, std::memory_order_relaxed);
+        open(*run);
         take_part(*run, caller_);
         return !run->left_out.load(std::memory_order_relaxed);
+    }
+
+    void open(Run& run) {
+        if (!run.is_open.load(std::memory_order_relaxed)) {
+            run.is_open.store(true);
+            run_bell_.ring();
+        }
     }
 
     static void take_part(Run& run, Worker& worker) {
@@ -359,6 +375,12 @@ int64_t Worker::next() {
         pool_->progress().expect_add();
     }
     return first + chunk;
+}
+
+void Worker::wait_until_open() {
+    if (index != 0 && !run_->is_open.load(std::memory_order_acquire)) {
+        pool_->wait_until_open(*run_);
+    }
 }
 
 Reading Worker::next_reading() const {
@@ -444,12 +466,21 @@ bool run_on_all_threads(std::shared_ptr<const Work> work, const int64_t* abort,
     return pool->run(std::move(work), abort, scratch_bytes);
 }
 
-void begin_on_helpers(std::shared_ptr<const Work> work, size_t scratch_bytes) {
+void begin_on_helpers(std::shared_ptr<const Work> work, size_t scratch_bytes, bool is_open) {
     const std::lock_guard lock(pool_mutex);
     if (size.count > 1 && pool != nullptr && pool->size() == size && !is_taken) {
         pool->drop_begun();
-        pool->begin(std::move(work), scratch_bytes);
+        pool->begin(std::move(work), scratch_bytes, is_open);
     }
+}
+
+bool open_begun(const std::shared_ptr<const Work>& work) {
+    const std::lock_guard lock(pool_mutex);
+    const bool is_begun = pool != nullptr && !is_taken && pool->has_begun(work);
+    if (is_begun) {
+        pool->open_begun();
+    }
+    return is_begun;
 }
 
 void drop_begun() {

@@ -56,6 +56,9 @@ class Worker {
         }
     }
 
+    // Returns when the caller of the run allows it: see begin_on_helpers. The caller need not wait.
+    void wait_until_open();
+
     // What this thread most likely reads first when this region is over; nothing if it is not
     // known.
     Reading next_reading() const;
@@ -121,8 +124,12 @@ bool run_on_all_threads(std::shared_ptr<const Work> work, const int64_t* abort,
 
 // Lets the helpers begin the work that `run_on_all_threads` will most likely be called with next.
 // Does nothing if there are no helpers, or if another thread is in a run. Until the work is run or
-// dropped, chunks may read and write their memory. Throws std::bad_alloc.
-void begin_on_helpers(std::shared_ptr<const Work> work, size_t scratch_bytes);
+// dropped, chunks may read and write their memory; those after Worker::wait_until_open not before
+// `open_begun`, unless `is_open`. Throws std::bad_alloc.
+void begin_on_helpers(std::shared_ptr<const Work> work, size_t scratch_bytes, bool is_open);
+
+// Lets the helpers go on in this work. Returns false if it is not what they have begun.
+bool open_begun(const std::shared_ptr<const Work>& work);
 
 // Drops the work that the helpers have begun, if any: no chunk of it runs when this returns.
 void drop_begun();

@@ -37,6 +37,9 @@ class Tape::Pass : public Work {
             if (worker.index == 0 && begins_ != nullptr) {
                 begins_[i] = now_ns();
             }
+            if (i + 1 == steps_->size()) {
+                worker.wait_until_open();
+            }
             const Step& step = (*steps_)[i];
             worker.step = i;
             step.run(step.args, state, worker);
@@ -85,9 +88,12 @@ bool Tape::run(const StepState& state, int64_t* ns) {
     return is_whole;
 }
 
-void Tape::begin(const StepState& state) {
+void Tape::begin(const StepState& state, bool is_open) {
+    if (begun_ != nullptr && begun_->is_of(steps_, state) && is_open && open_begun(begun_)) {
+        return;
+    }
     begun_ = std::make_shared<Pass>(steps_, state, nullptr);
-    begin_on_helpers(begun_, scratch_bytes_);
+    begin_on_helpers(begun_, scratch_bytes_, is_open);
 }
 
 }  // namespace soliton

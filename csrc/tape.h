@@ -52,8 +52,10 @@ class Tape {
     // receives the nanoseconds that each op took.
     bool run(const StepState& state, int64_t* ns = nullptr);
 
-    // The next run will most likely be that of `state`, so helpers begin it (pool.h).
-    void begin(const StepState& state);
+    // The next run will most likely be that of `state`, so helpers begin it (pool.h). Unless
+    // `is_open`, they do not begin the last op before the same is begun again, open: the caller
+    // still reads what that op writes.
+    void begin(const StepState& state, bool is_open = true);
 
   private:
     static constexpr size_t kMaxArgsBytes = 576;

@@ -21,6 +21,7 @@
     uint64_t sum_words(const uint64_t*, int64_t);                                               \
     void sum_tile(const float*, int64_t, float, float*, TileSums&);                             \
     void group_maxima(const float*, int64_t, float*);                                           \
+    int64_t first_largest(const float*, int64_t);                                               \
     int64_t count_before(const float*, int64_t, const float*, float, int64_t);                  \
     double total_mass(const float*, int64_t, Softmax);                                          \
     Moments moments(const float*, int64_t, Softmax);                                            \
@@ -38,32 +39,15 @@
     void delta_step(const DeltaStep&);                                                          \
     void ssm_step(const SsmStep&);                                                              \
     void gate_row(const float*, const float*, int64_t, bool, float*);                           \
-    constexpr CpuKernels kKernels = {#name,                                                     \
-                                     pack,                                                      \
-                                     norm_row,                                                  \
-                                     layer_norm_row,                                            \
-                                     quantize_row,                                              \
-                                     multiply_units,                                            \
-                                     sum_words,                                                 \
-                                     sum_tile,                                                  \
-                                     group_maxima,                                              \
-                                     count_before,                                              \
-                                     total_mass,                                                \
-                                     moments,                                                   \
-                                     apply_mask,                                                \
-                                     collect,                                                   \
-                                     fill_histogram,                                            \
-                                     collect_bucket,                                            \
-                                     store_keys_values,                                         \
-                                     load_queries,                                              \
-                                     attend_block,                                              \
-                                     merge_record,                                              \
-                                     finish_record,                                             \
-                                     conv_row,                                                  \
-                                     unit_row,                                                  \
-                                     delta_step,                                                \
-                                     ssm_step,                                                  \
-                                     gate_row};                                                 \
+    constexpr CpuKernels kKernels = {#name,          pack,           norm_row,                  \
+                                     layer_norm_row, quantize_row,   multiply_units,            \
+                                     sum_words,      sum_tile,       group_maxima,              \
+                                     first_largest,  count_before,   total_mass,                \
+                                     moments,        apply_mask,     collect,                   \
+                                     fill_histogram, collect_bucket, store_keys_values,         \
+                                     load_queries,   attend_block,   merge_record,              \
+                                     finish_record,  conv_row,       unit_row,                  \
+                                     delta_step,     ssm_step,       gate_row};                 \
     }
 
 namespace soliton {

@@ -43,6 +43,9 @@ struct CpuKernels {
     // The largest of each group of each block, (blocks, kSampleGroups); -inf for an incomplete
     // block at the end.
     void (*group_maxima)(const float* logits, int64_t n, float* maxima);
+    // The place of the largest, the first one of equals; any place if all are -inf or there are
+    // NaN.
+    int64_t (*first_largest)(const float* logits, int64_t n);
     // How many logits come before this one in descending order; among equals the lower id is first.
     int64_t (*count_before)(const float* logits, int64_t n, const float* maxima, float logit,
                             int64_t id);

@@ -71,8 +71,13 @@ class Program(Protocol):
     def append(self, op: Op) -> None:
         """Records the op, and keeps its memory. Raises ValueError for memory that does not fit."""
 
-    def run(self, state: StepState) -> bool:
-        """Runs all ops for the ids of `state`. Returns False if it was aborted."""
+    def run(self, state: StepState, *, guess_from: Array | None = None) -> bool:
+        """Runs all ops for the ids of `state`. Returns False if it was aborted.
+
+        `guess_from` (1, V): where this run, of one row, writes its logits. The next run will most
+        likely be that of their likeliest token: ops that can begin it do so. `begin` confirms it;
+        before that, it does not overwrite the logits.
+        """
         ...
 
     def rows(self, logits: Array) -> Rows:

@@ -220,7 +220,7 @@ class TorchProgram:
         self._ops.append(op)
 
     @torch.inference_mode()
-    def run(self, state: StepState) -> bool:
+    def run(self, state: StepState, *, guess_from: Array | None = None) -> bool:
         for op in self._ops:
             if state.aborted:
                 return False

@@ -217,11 +217,16 @@ class Model:
                 on_progress(done, total)
         return True
 
-    def decode(self, token_ids: Sequence[int], cache: KVCache) -> Rows:
+    def decode(
+        self, token_ids: Sequence[int], cache: KVCache, *, guesses_next: bool = False
+    ) -> Rows:
         """Appends 1 to `decode_rows` ids to the cache and returns the logits after each of them.
 
         (rows, vocab_size), in a buffer of the model that the next call overwrites. An asynchronous
         pass may still be running; reading the rows waits for it.
+
+        `guesses_next`: the next call will most likely be for the likeliest token after this single
+        one. The device may begin it; `begin` then says which token it was.
         """
         n_rows = len(token_ids)
         if n_rows > MAX_DECODE_ROWS or n_rows < 1:
@@ -235,9 +240,10 @@ class Model:
         else:
             program, logits_rows = self._verify_pass(cache)
             state = self._verify_state
-        cache.begin_pass(n_rows)
+        guesses_next = guesses_next and self._may_begin(cache) and cache.length + 1 < cache.max_seq_len
+        cache.begin_pass(n_rows + guesses_next)
         state.set(token_ids, cache.length)
-        program.run(state)
+        program.run(state, guess_from=logits_rows if guesses_next else None)
         cache.append(token_ids)
         self._tell_hidden(cache, n_rows)
         return program.rows(logits_rows[:n_rows])
@@ -291,12 +297,16 @@ class Model:
         """The next call of `decode` will most likely be for this token, drawn from the last row.
         The device may begin it, which overwrites that row.
         """
-        # States could not be put back, and others may still read what the last pass has told.
-        if cache.states is not None or self.on_hidden is not None:
+        if not self._may_begin(cache):
             return
         cache.begin_pass(1)
         self._decode_state.set((token_id,), cache.length)
         self._passes(cache).decode.begin(self._decode_state)
+
+    def _may_begin(self, cache: KVCache) -> bool:
+        """Whether a pass may begin before it is asked for."""
+        # States could not be put back, and others may still read what the last pass has told.
+        return cache.states is None and self.on_hidden is None
 
     def profile(self, token_ids: Sequence[int], cache: KVCache) -> list[OpTime]:
         """Like `decode`, but returns the time of each op; empty if the device has no times."""

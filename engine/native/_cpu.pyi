@@ -411,6 +411,12 @@ class Tape:
         Raises RuntimeError if another thread of this process is running native ops.
         """
 
+    def run_and_guess(self, state: int, logits: int, n: int) -> bool:
+        """Like `run`, for one row, whose `n` logits it writes. The other threads begin the pass of
+        the likeliest token at the next position, but for its last op, which overwrites them: that
+        waits for `begin` or `run`.
+        """
+
     def begin(self, state: int) -> None:
         """Lets the other threads begin what `run` will most likely be called for next. `run` goes
         on with it if the state is the same, and no other tape has been run or begun since.

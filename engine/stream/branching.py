@@ -50,7 +50,7 @@ class BranchSequence:
     def ids_from(self, start: int) -> tuple[int, ...]:
         return tuple(self._token_ids[start:])
 
-    def forward(self, draft: Sequence[int]) -> Rows:
+    def forward(self, draft: Sequence[int], *, guesses_next: bool = False) -> Rows:
         """The row after the last token, of a pass of its own if none has been shared."""
         if self._row is None:
             self._rows.run([self])

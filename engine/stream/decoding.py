@@ -50,15 +50,18 @@ class Decoding:
         speculator: Speculator | None,
         is_async: bool = False,
         keeps_rows: bool = True,
+        is_greedy: bool = False,
     ) -> None:
         """`speculator` has begun with the tokens of `sequence`. `is_async`: a pass may run in
-        parallel with its caller; `keeps_rows`: a row is still read after its token was drawn.
+        parallel with its caller; `keeps_rows`: a row is still read after its token was drawn;
+        `is_greedy`: most likely that is the likeliest.
         """
         self._sequence = sequence
         self._guide = guide
         self._speculator = speculator
         self._is_async = is_async
         self._runs_ahead = guide is None and not keeps_rows
+        self._is_greedy = is_greedy
         self._begins_next = False  # the pass of the token that is accepted next
         self._timed_every = _TIMED_EVERY_AHEAD if self._runs_ahead else _TIMED_EVERY
         self._n_quiet = _QUIET_PASSES  # passes without a draft since the last one with a draft
@@ -181,14 +184,14 @@ class Decoding:
         speculator = self._speculator
         if speculator is None:
             self._draft = NO_DRAFT
-            self._run(())
-            if self._runs_ahead and n_wanted > 1:
-                self._expect_next()
+            self._run_alone(expects_next=self._runs_ahead and n_wanted > 1)
             return
         self._draft = draft = self._proposed(speculator, n_wanted, forced)
         self._is_guess = True
         self._n_passes += 1
         self._n_quiet = 0 if draft.token_ids else self._n_quiet + 1
+        is_quiet = self._n_quiet >= _QUIET_PASSES and not self._is_timed(self._n_passes + 1)
+        expects_next = self._runs_ahead and n_wanted > 1 and is_quiet
         if draft.token_ids or self._is_timed(self._n_passes):
             started = time.perf_counter()
             self._run(draft.token_ids)
@@ -196,15 +199,21 @@ class Decoding:
                 self._sequence.wait()
             speculator.observe_pass(self._n_rows, time.perf_counter() - started)
             self.n_drafted += len(draft.token_ids)
-        else:
-            self._run(())
-        if self._runs_ahead and n_wanted > 1:
-            is_quiet = self._n_quiet >= _QUIET_PASSES and not self._is_timed(self._n_passes + 1)
-            if is_quiet:
+            if expects_next:
                 self._expect_next()
+        else:
+            self._run_alone(expects_next=expects_next)
+
+    def _run_alone(self, *, expects_next: bool) -> None:
+        """A pass without a draft. `expects_next`: another one will most likely follow."""
+        self._run((), guesses_next=expects_next and self._is_greedy)
+        if expects_next:
+            self._expect_next()
 
     def _expect_next(self) -> None:
-        """An asynchronous device runs on by itself; others begin when the token is accepted."""
+        """An asynchronous device runs on by itself; others begin when the token is accepted, or go
+        on with what they have guessed.
+        """
         if self._is_async:
             self._sequence.expect_next()
         else:
@@ -221,8 +230,8 @@ class Decoding:
         self._is_guess = False
         self._run(self._draft.token_ids)
 
-    def _run(self, draft: Sequence[int]) -> None:
-        rows = self._sequence.forward(draft)
+    def _run(self, draft: Sequence[int], *, guesses_next: bool = False) -> None:
+        rows = self._sequence.forward(draft, guesses_next=guesses_next)
         if self._guide is not None:
             own = rows.copy()  # the next pass of the model overwrites them
             negative = np.asarray(self._guide.sequence.forward(draft))

@@ -255,6 +255,7 @@ class StreamingGenerator:
             speculator=speculator,
             is_async=self._model.ops.is_async,
             keeps_rows=options.reads_rows or live.on_token is not None,
+            is_greedy=snapshot.segments[-1].settings.is_greedy,
         )
         completion = place.completion(decoding, self._parts, live)
         if speculator is not None:

@@ -25,7 +25,7 @@ class TokenSequence(Protocol):
 
     def ids_from(self, start: int) -> tuple[int, ...]: ...
 
-    def forward(self, draft: Sequence[int]) -> Rows: ...
+    def forward(self, draft: Sequence[int], *, guesses_next: bool = False) -> Rows: ...
 
     def expect_next(self) -> None: ...
 
@@ -63,12 +63,14 @@ class CachedSequence:
         """The tokens from position `start` on."""
         return tuple(self._token_ids[start:])
 
-    def forward(self, draft: Sequence[int]) -> Rows:
+    def forward(self, draft: Sequence[int], *, guesses_next: bool = False) -> Rows:
         """The logits after the last token and after each of `draft`, (1 + n, vocab_size).
 
-        The cache then holds the draft too; `settle` or `append` decides about it.
+        The cache then holds the draft too; `settle` or `append` decides about it. `guesses_next`,
+        without a draft: the likeliest token will most likely be drawn, and `begin_next` called.
         """
-        return self._model.decode([self._token_ids[-1], *draft], self._cache)
+        token_ids = [self._token_ids[-1], *draft]
+        return self._model.decode(token_ids, self._cache, guesses_next=guesses_next)
 
     def expect_next(self) -> None:
         """Announce that the next pass will most likely be that of the token drawn from this one."""

@@ -173,6 +173,30 @@ void group_maxima(const float* logits, int64_t n, float* maxima) {
     }
 }
 
+int64_t first_largest(const float* logits, int64_t n) {
+    const int64_t whole = n / kSampleBlock * kSampleBlock;
+    float best = -kInfinity;
+    int64_t begin = 0;
+    for (int64_t i = 0; i < whole; i += kSampleBlock) {
+        const float largest = block_maximum(logits + i);
+        if (largest > best) {
+            best = largest;
+            begin = i;
+        }
+    }
+    int64_t found = begin;
+    while (found < whole && logits[found] != best) {
+        ++found;
+    }
+    for (int64_t i = whole; i < n; ++i) {
+        if (logits[i] > best) {
+            best = logits[i];
+            found = i;
+        }
+    }
+    return found < n ? found : 0;
+}
+
 int64_t count_before(const float* logits, int64_t n, const float* maxima, float logit, int64_t id) {
     int64_t count = 0;
     for (int64_t begin = 0; begin < n; begin += kSampleBlock) {

@@ -290,14 +290,19 @@ class CpuProgram:
             tail_len=keys.max_seq_len,
         )
 
-    def run(self, state: StepState) -> bool:
+    def run(self, state: StepState, *, guess_from: Array | None = None) -> bool:
         """All ops; False when `state.aborted` left work out. Other Python threads run meanwhile.
 
         Raises RuntimeError while another program of this process runs.
         """
         self._limits.check(state)
         self._look_ups.run(state)
-        is_whole: bool = self._tape.run(state.address)
+        if guess_from is None or not (self._can_begin and self._limits.has_position(state.pos + 1)):
+            is_whole: bool = self._tape.run(state.address)
+            return is_whole
+        assert isinstance(guess_from, np.ndarray)
+        address, n = native.address(guess_from), guess_from.shape[1]
+        is_whole = self._tape.run_and_guess(state.address, address, n)
         return is_whole
 
     def rows(self, logits: Array) -> Floats:

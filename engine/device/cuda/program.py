@@ -155,10 +155,11 @@ class CudaProgram:
                 arguments["next"] = list(map(_weights, self._ops[index + 1 : index + 3]))
             method(**arguments)
 
-    def run(self, state: StepState) -> bool:
+    def run(self, state: StepState, *, guess_from: Array | None = None) -> bool:
         """Launches all ops; returns False if `state.aborted` left some out.
 
-        If this pass already runs ahead it is not launched again.
+        If this pass already runs ahead it is not launched again. Nothing is guessed: see
+        `expect_next`.
         """
         self._limits.check(state)
         if state.aborted:
