@@ -72,27 +72,14 @@ class alignas(kApart) Share {
     std::atomic<uint64_t> word_ = 0;
 };
 
-// Lets this core have the line at `at` for itself, so that the next write does not wait for another
-// core that has it.
-void fetch_to_write(const void* at) {
-#if defined(__x86_64__)
-    asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));
-#else
-    __builtin_prefetch(at, 1);
-#endif
-}
-
 // How many chunks are done, over all regions so far, and where threads wait for more.
 //
 // A core that writes a line of memory takes it away from the others, which costs each of them some
-// 100 ns. So nobody looks at the counter while it waits: the thread that completes a region has had
-// the counter's line fetched before, and tells the others elsewhere.
+// 100 ns. So nobody looks at the counter while it waits: the thread that completes a region tells
+// the others elsewhere.
 class Progress {
   public:
     bool is_over(uint64_t goal) const { return over_.load(std::memory_order_acquire) >= goal; }
-
-    // Soon this thread adds to the counter.
-    void expect_add() { fetch_to_write(&done_); }
 
     // Returns whether `goal` chunks are done now.
     bool add(int64_t n, uint64_t goal) {
@@ -368,13 +355,7 @@ int64_t Worker::next() {
     const int64_t first = n_ * owner / count;
     const int64_t n = n_ * (owner + 1) / count - first;
     const int64_t chunk = pool_->share_of(owner).take(region_, n);
-    if (chunk < 0) {
-        return -1;
-    }
-    if (chunk == n - 1) {
-        pool_->progress().expect_add();
-    }
-    return first + chunk;
+    return chunk < 0 ? -1 : first + chunk;
 }
 
 void Worker::wait_until_open() {

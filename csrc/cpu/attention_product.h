@@ -108,6 +108,16 @@ SOLITON_INLINE Floats load_element(const uint8_t* lanes, bool second) {
     }
 }
 
+// Fetches the lines of the next panels beside those at `panels`. All of them: where processors do
+// not foresee short streams, the sums would wait for each that is left out.
+template <int kPanels, KvType kKv>
+SOLITON_INLINE void fetch_next(const Product<kKv>& product, const uint8_t* panels) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kPanels; ++j) {
+        __builtin_prefetch(panels + (kPanels + j) * product.pitch);
+    }
+}
+
 template <KvType kKv, int64_t kStride, int kRows, int kPanels>
 void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
     const float* factor = product.factor.rows + row * kStride;
@@ -130,7 +140,7 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
                           };
     const float* end = factor + product.n;
     for (; factor + kPerLane<kKv> <= end; factor += kPerLane<kKv>, panels += kRowBytes) {
-        __builtin_prefetch(panels + kPanels * product.pitch);
+        fetch_next<kPanels>(product, panels);
         upcoming.fetch(kPanels);
         step(factor, panels, false);
         if constexpr (kKv == KvType::kBf16) {
@@ -164,7 +174,7 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
     };
     const int16_t* end = factor + product.n;
     for (; factor < end; factor += 4, panels += kRowBytes) {
-        __builtin_prefetch(panels + kPanels * product.pitch);
+        fetch_next<kPanels>(product, panels);
         upcoming.fetch(kPanels);
         Ints lanes[kPanels];
         Ints words[kPanels];
@@ -225,7 +235,7 @@ void multiply_nibbles(const Product<KvType::kInt4>& product, int64_t row, int64_
         const int64_t rest = product.n - begin;
         const int16_t* end = factor + (rest < block ? rest : block);
         for (; factor < end; factor += 8, panels += kRowBytes) {
-            __builtin_prefetch(panels + kPanels * product.pitch);
+            fetch_next<kPanels>(product, panels);
             upcoming.fetch(kPanels);
             for (int half = 0; half < 2; ++half) {
                 Ints lanes[kPanels];
@@ -302,9 +312,11 @@ void multiply(const Product<kKv>& product) {
 #if defined(SOLITON_LANES_AVX512)
     constexpr int kRows = 8;
     constexpr int kPanels = 2;
+    constexpr int kPanelsOf3 = kKv == KvType::kInt4 ? 2 : 4;
 #else
     constexpr int kRows = 4;
     constexpr int kPanels = 1;
+    constexpr int kPanelsOf3 = 1;
 #endif
     const int64_t whole = product.rows / kRows * kRows;
     if (whole) {
@@ -319,7 +331,7 @@ void multiply(const Product<kKv>& product) {
     }
     switch (product.rows - row) {
         case 3:
-            return multiply_rows<kKv, kStride, 3, kPanels>(product, row, row + 3);
+            return multiply_rows<kKv, kStride, 3, kPanelsOf3>(product, row, row + 3);
         case 2:
             return multiply_rows<kKv, kStride, 2, 2>(product, row, row + 2);
         case 1:

@@ -64,6 +64,8 @@ class EngineFigures:
     """Without sampler and text."""
     bandwidth_fraction: float | None = None
     """Weights that decode reads per second, as a fraction of read_bandwidth_gbs."""
+    bandwidth_fraction_with_kv: float | None = None
+    """The same with the keys and values of the stream: of its middle, on average."""
     decode_tps_2048: float | None = None
     added_ms_2048: float | None = None
     """Additional time per token at this depth."""
@@ -118,12 +120,15 @@ def _decode(
         deep_generator.begin_stream_ex(deep_prompt)
     memory = [reader.bandwidth()] if reader else []
     same_size, rates, passes, deep = [], [], [], []
+    kv_bytes: list[float] = []
     for _ in plan.each_round():
         if reader:
             same_size.append(reader.bandwidth(n_bytes))
         rates.append(
             decode_rate(engine.generator, short_prompt, n_tokens=n_tokens, limit_s=limit_s)
         )
+        depth = _SHORT_PROMPT + engine.generator.n_completion_tokens / 2
+        kv_bytes.append(depth * kv_bytes_per_token(engine.config, engine.model.ops.kv_format))
         passes.append(pass_rate(engine.model, bare_cache, n_tokens=n_tokens, limit_s=limit_s))
         if has_depth:
             deep.append(
@@ -138,6 +143,10 @@ def _decode(
         figures["read_bandwidth_gbs_same_size"] = median(same_size) / 1e9
         figures["bandwidth_fraction"] = median(
             rate * n_bytes / each for rate, each in zip(rates, nearby, strict=True)
+        )
+        figures["bandwidth_fraction_with_kv"] = median(
+            rate * (n_bytes + kv) / each
+            for rate, kv, each in zip(rates, kv_bytes, nearby, strict=True)
         )
     if has_depth:
         figures["decode_tps_2048"] = median(deep)

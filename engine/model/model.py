@@ -240,7 +240,9 @@ class Model:
         else:
             program, logits_rows = self._verify_pass(cache)
             state = self._verify_state
-        guesses_next = guesses_next and self._may_begin(cache) and cache.length + 1 < cache.max_seq_len
+        guesses_next = (
+            guesses_next and self._may_begin(cache) and cache.length + 1 < cache.max_seq_len
+        )
         cache.begin_pass(n_rows + guesses_next)
         state.set(token_ids, cache.length)
         program.run(state, guess_from=logits_rows if guesses_next else None)

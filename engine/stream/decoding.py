@@ -61,7 +61,7 @@ class Decoding:
         self._speculator = speculator
         self._is_async = is_async
         self._runs_ahead = guide is None and not keeps_rows
-        self._is_greedy = is_greedy
+        self._guesses_next = is_greedy and not is_async
         self._begins_next = False  # the pass of the token that is accepted next
         self._timed_every = _TIMED_EVERY_AHEAD if self._runs_ahead else _TIMED_EVERY
         self._n_quiet = _QUIET_PASSES  # passes without a draft since the last one with a draft
@@ -206,7 +206,7 @@ class Decoding:
 
     def _run_alone(self, *, expects_next: bool) -> None:
         """A pass without a draft. `expects_next`: another one will most likely follow."""
-        self._run((), guesses_next=expects_next and self._is_greedy)
+        self._run((), guesses_next=expects_next and self._guesses_next)
         if expects_next:
             self._expect_next()
 

@@ -12,6 +12,7 @@ _LINES = (
     ("reads of a step's size, cached", "read_bandwidth_gbs_same_size", "{:.1f} GB/s"),
     ("decode", "decode_tps", "{:,.1f} tok/s"),
     ("  share of memory reads", "bandwidth_fraction", "{:.0%}"),
+    ("  with keys and values", "bandwidth_fraction_with_kv", "{:.0%}"),
     ("  without sampler and text", "pass_tps", "{:,.1f} tok/s"),
     ("decode at depth 2048", "decode_tps_2048", "{:,.1f} tok/s"),
     ("  more per token", "added_ms_2048", "{:.3f} ms"),

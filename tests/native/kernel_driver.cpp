@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -594,6 +595,23 @@ SampleSettings sample_settings(int64_t vocab_size, bool everything,
     return settings;
 }
 
+void find_largest(int64_t vocab_size) {
+    std::vector<float> logits = Random(7).many(vocab_size, 4.0f);
+    for (float& logit : logits) {
+        logit = std::round(logit);  // most have equals
+    }
+    for (const float unlike : {0.0f, kInfinity, -kInfinity, kNan}) {
+        logits[vocab_size * 2 / 3] = unlike;
+        const int64_t found = cpu_kernels().first_largest(logits.data(), vocab_size);
+        const int64_t first = std::max_element(logits.begin(), logits.end()) - logits.begin();
+        if (std::isnan(unlike) ? found < 0 || found >= vocab_size : found != first) {
+            std::fprintf(stderr, "first_largest: %ld, not %ld\n", static_cast<long>(found),
+                         static_cast<long>(first));
+            std::exit(1);
+        }
+    }
+}
+
 void sample_all() {
     // Temperature, top-k, top-p; then with smoothing, top-a, TFS, typical, dynamic temperature,
     // XTC.
@@ -603,6 +621,7 @@ void sample_all() {
     const std::vector<double> of_many = {0.7,  0, 0, 0.2, 0, 0, 0.98, 0,   0, 0.01, 0,   0,
                                          0.98, 0, 0, 0.9, 0, 0, 0.5,  1.5, 1, 1.0,  0.2, 0};
     for (const int64_t vocab_size : {1, 63, 1000, 32001}) {
+        find_largest(vocab_size);
         const std::vector<float> logits =
             Random(static_cast<uint64_t>(vocab_size)).many(vocab_size, 12.0f);
         std::vector<float> work(vocab_size);

@@ -389,13 +389,52 @@ void begins() {
     }
 }
 
+// The helpers stop before the last op of what has begun until they may go on: because the same is
+// begun again, or run. What is dropped never goes on.
+void opens() {
+    constexpr int64_t kChunks = 100;
+    std::vector<std::atomic<int>> takers(kChunks);
+    std::atomic<int> n_first = 0;
+    std::atomic<int> n_last = 0;
+    Tape tape;
+    tape.append<&take>("take", Taking{takers.data(), kChunks});
+    tape.append<&take>("take", Taking{&n_first, 1});
+    tape.append<&take>("take", Taking{&n_last, 1});
+    Tape().run(fresh_state());
+    const bool has_helpers = soliton::threads() > 1;
+    for (int i = 0; i < 60; ++i) {
+        const int first = n_first;
+        const int last = n_last;
+        tape.begin(fresh_state(), false);
+        while (has_helpers && n_first == first) {
+            std::this_thread::yield();
+        }
+        if (i % 6 == 0) {  // long enough for the helpers to fall asleep
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        }
+        CHECK(n_last == last);
+        if (i % 3 == 1) {
+            soliton::drop_begun();
+            CHECK(n_last == last);
+        } else if (i % 3 == 2) {
+            tape.begin(fresh_state());
+            while (has_helpers && n_last == last) {
+                std::this_thread::yield();
+            }
+        }
+        CHECK(tape.run(fresh_state()));
+        CHECK(n_last == last + 1);
+        CHECK(n_first == first + (has_helpers && i % 3 == 1 ? 2 : 1));
+    }
+}
+
 // drops N: what has begun is dropped by other states, other tapes, by itself, and by new threads.
 void drops(int64_t n) {
     Chain chain;
     Chain other;
     const int count = soliton::threads();
     for (int64_t i = 0; i < n; ++i) {
-        chain.tape.begin(state_at(i));
+        chain.tape.begin(state_at(i), i % 2 == 0);
         int64_t pos = i;
         switch (i % 7) {
             case 1:
@@ -467,7 +506,7 @@ void forks_with_what_has_begun() {
     Chain chain;
     CHECK(chain.tape.run(state_at(0)));
     for (int64_t i = 1; i <= 5; ++i) {
-        chain.tape.begin(state_at(i));
+        chain.tape.begin(state_at(i), i % 2 == 0);
         const pid_t child = fork();
         if (child == 0) {
             CHECK(chain.tape.run(state_at(i)));
@@ -544,6 +583,8 @@ int main(int argc, char** argv) {
         forks();
     } else if (scenario == "begins") {
         begins();
+    } else if (scenario == "opens") {
+        opens();
     } else if (scenario == "drops") {
         drops(n);
     } else if (scenario == "drops_in_the_middle") {

@@ -30,6 +30,7 @@ RATES = (
     "decode_tps",
     "pass_tps",
     "bandwidth_fraction",
+    "bandwidth_fraction_with_kv",
     "decode_tps_2048",
     "prefill_tps_512",
     "prefill_tps_2048",
@@ -119,6 +120,7 @@ def test_every_figure_of_every_format_is_in_the_file(tiny: Path, tmp_path: Path)
         assert row["bandwidth_fraction"] == pytest.approx(
             moved / row["read_bandwidth_gbs"], rel=0.2
         )
+        assert row["bandwidth_fraction_with_kv"] > row["bandwidth_fraction"]
     plain, quantized = result["rows"]
     assert plain["bytes_per_token"] > quantized["bytes_per_token"]
     assert plain["kv_bytes_2048"] == 2 * 2 * 2048 * 2 * 16 * 4, "K and V, layers, heads, float32"

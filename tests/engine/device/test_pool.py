@@ -77,6 +77,11 @@ def test_what_the_helpers_have_begun_is_done_once(driver: Path, n_threads: int) 
     drive(driver, "begins", n_threads)
 
 
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+def test_the_last_op_of_what_has_begun_waits_for_its_caller(driver: Path, n_threads: int) -> None:
+    drive(driver, "opens", n_threads)
+
+
 @pytest.mark.parametrize("n_threads", [1, 2, 8])
 def test_what_has_begun_is_dropped_by_everything_else(driver: Path, n_threads: int) -> None:
     drive(driver, "drops", n_threads, 3_000)

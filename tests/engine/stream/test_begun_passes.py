@@ -180,10 +180,99 @@ def test_other_keys_and_values_are_not_those_that_it_read(engine: Engine) -> Non
         assert np.array_equal(np.asarray(model.decode([7], cache)), expected)
 
 
+@pytest.fixture
+def guessed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions after which the likeliest token was guessed."""
+    positions: list[int] = []
+    run_program = CpuProgram.run
+
+    def noted(self: CpuProgram, state: StepState, *, guess_from: Any = None) -> bool:
+        if guess_from is not None:
+            positions.append(state.pos)
+        return run_program(self, state, guess_from=guess_from)
+
+    monkeypatch.setattr(CpuProgram, "run", noted)
+    return positions
+
+
+UNLIKELY = SamplingSettings(temperature=0.0, repetition_penalty=1.9, frequency_penalty=1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        (GREEDY, {}),
+        (UNLIKELY, {}),
+        (UNLIKELY, {"speculate": False}),
+        (GREEDY, {"banned_strings": ["e", "th"]}),
+        (GREEDY, {"prediction": [9, 9, 9, 9]}),
+    ],
+    ids=["greedy", "often wrong", "alone", "taken back", "drafts"],
+)
+def test_a_stream_is_the_same_as_without_guesses(
+    engine: Engine,
+    guessed: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    settings: SamplingSettings,
+    options: dict[str, Any],
+) -> None:
+    with_guesses = [told(engine.generator, settings, **options) for _ in range(3)]
+    assert guessed
+    decode = Model.decode
+    monkeypatch.setattr(
+        Model, "decode", lambda self, ids, cache, guesses_next=False: decode(self, ids, cache)
+    )
+    n_guessed = len(guessed)
+    assert all(each == told(engine.generator, settings, **options) for each in with_guesses)
+    assert len(guessed) == n_guessed
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [(SAMPLED, {}), (GREEDY, {"return_logits": True}), (GREEDY, {"max_new_tokens": 1})],
+    ids=["sampled", "logits", "one token"],
+)
+def test_nothing_is_guessed_without_prospects(
+    engine: Engine, guessed: list[int], settings: SamplingSettings, options: dict[str, Any]
+) -> None:
+    told(engine.generator, settings, **options)
+    assert guessed == []
+
+
+def test_a_guess_is_the_likeliest_token_and_leaves_the_row(engine: Engine) -> None:
+    """Its keys and values come into the cache before anybody asked for them."""
+    model = engine.model
+    cache = KVCache(model.config, model.ops, max_seq_len=128)
+    model.prefill(PROMPT[:32], cache)
+
+    def copied() -> Any:
+        copy = np.empty(cache.positions.n_bytes(16), np.uint8)
+        cache.positions.copy_out(32, 48, copy)
+        return copy
+
+    for token_id in range(5, 15):
+        likeliest = int(np.asarray(model.decode([token_id], cache)).argmax())
+        model.decode([likeliest], cache)
+        expected = copied()
+        cache.rollback(32)
+        model.decode([token_id + 1], cache)
+        model.decode([(likeliest + 1) % model.config.vocab_size], cache)
+        cache.rollback(32)
+
+        row = np.asarray(model.decode([token_id], cache, guesses_next=True))
+        before = row.copy()
+        deadline = time.monotonic() + 60
+        while not np.array_equal(copied(), expected):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        assert np.array_equal(row, before)
+        cache.rollback(32)
+
+
 def test_a_full_cache_begins_nothing(engine: Engine) -> None:
     cache = KVCache(engine.config, engine.model.ops, max_seq_len=16)
     engine.model.prefill(PROMPT[:15], cache)
-    row = np.asarray(engine.model.decode([7], cache))
+    row = np.asarray(engine.model.decode([7], cache, guesses_next=True))
     before = row.copy()
     engine.model.begin(7, cache)
     time.sleep(0.01)
