@@ -74,9 +74,9 @@ class Program(Protocol):
     def run(self, state: StepState, *, guess_from: Array | None = None) -> bool:
         """Runs all ops for the ids of `state`. Returns False if it was aborted.
 
-        `guess_from` (1, V): where this run, of one row, writes its logits. The next run will most
-        likely be that of their likeliest token: ops that can begin it do so. `begin` confirms it;
-        before that, it does not overwrite the logits.
+        `guess_from` (rows, V): where this run, of one row, writes its logits. The next run will
+        most likely be that of their likeliest token: ops that can begin it do so, but do not
+        overwrite the logits before `begin` has confirmed the token.
         """
         ...
 

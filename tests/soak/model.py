@@ -64,7 +64,9 @@ class SoakModel(FakeModel):
                     on_progress(start + len(part), len(token_ids))
             return True
 
-    def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
+    def decode(
+        self, token_ids: Sequence[int], cache: KVCache, *, guesses_next: bool = False
+    ) -> Logits:
         with self._inside():
             if self.token_s:
                 time.sleep(self.token_s)

@@ -141,7 +141,9 @@ class FakeModel:
     def decode_rows(self, cache: KVCache) -> int:
         return MAX_VERIFY_ROWS
 
-    def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
+    def decode(
+        self, token_ids: Sequence[int], cache: KVCache, *, guesses_next: bool = False
+    ) -> Logits:
         with self._inside():
             self.in_decode.set()
             # Native code checks no flag: cancelling has to wait until it returns.

@@ -76,7 +76,9 @@ class HashModel:
     def decode_rows(self, cache: KVCache) -> int:
         return MAX_VERIFY_ROWS
 
-    def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
+    def decode(
+        self, token_ids: Sequence[int], cache: KVCache, *, guesses_next: bool = False
+    ) -> Logits:
         rows = []
         for token_id in token_ids:
             cache.append([token_id])

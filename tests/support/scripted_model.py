@@ -85,7 +85,9 @@ class ScriptedModel:
     def decode_rows(self, cache: KVCache) -> int:
         return MAX_VERIFY_ROWS
 
-    def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
+    def decode(
+        self, token_ids: Sequence[int], cache: KVCache, *, guesses_next: bool = False
+    ) -> Logits:
         self.n_passes += 1
         first = cache.length + 1 - self.n_prompt
         cache.append(token_ids)
