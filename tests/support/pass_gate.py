@@ -20,11 +20,11 @@ class PassGate:
         self.n_came = 0
         decode = engine.model.decode
 
-        def held(*arguments: Any) -> Any:
+        def held(*arguments: Any, **options: Any) -> Any:
             self.n_came += 1
             if self._is_closed:
                 assert self._permits.acquire(timeout=60)
-            return decode(*arguments)
+            return decode(*arguments, **options)
 
         monkeypatch.setattr(engine.model, "decode", held)
 
