@@ -15,6 +15,7 @@
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
 #include "ops.h"
+#include "pool.h"
 #include "tape.h"
 
 namespace nb = nanobind;
@@ -217,7 +218,7 @@ bool run_tape_and_guess(Tape& tape, uintptr_t state, uintptr_t logits, int64_t n
     const nb::gil_scoped_release unlocked;
     const StepState& run = *at<const StepState>(state);
     const bool is_whole = tape.run(run);
-    if (is_whole) {
+    if (is_whole && threads() > 1) {  // alone, nobody could begin it
         constexpr size_t kWords = sizeof(StepState) / sizeof(int64_t);
         alignas(StepState) int64_t next[kWords + 1] = {};
         next[0] = run.pos + 1;
