@@ -68,7 +68,7 @@ class Tail {
         }
     }
 
-    // Panels of keys follow each other; those of values do for 16 dimensions each.
+    // Panels of keys follow each other; those of values do for 64 dimensions each.
     template <Way kWay>
     void move(int64_t begin, int64_t end) const {
         const int64_t positions = padded(caches_.max_seq_len);
@@ -77,17 +77,15 @@ class Tail {
         const int64_t first = begin - start_;
         const int64_t n = end - begin;
         const auto k_bytes = [&](int64_t n) { return stored_bytes(caches_.k_type, n); };
-        const auto v_bytes = [&](int64_t n) { return stored_bytes(caches_.v_type, n); };
         copy<kWay>(caches_.k_cache, k_bytes((kv_head_ * positions + place) * head_dim),
                    args_.k_tails, k_bytes((own_head_ * args_.tail_len + first) * head_dim),
                    k_bytes(n * head_dim));
-        for (int64_t i = 0; i < head_dim; i += kKvLanes) {
-            copy<kWay>(caches_.v_cache,
-                       v_bytes(kv_head_ * positions * head_dim + i * positions + place * kKvLanes),
-                       args_.v_tails,
-                       v_bytes(own_head_ * args_.tail_len * head_dim + i * args_.tail_len +
-                               first * kKvLanes),
-                       v_bytes(n * kKvLanes));
+        const ValuePlaces cache = value_places(caches_);
+        const ValuePlaces tail = {cache.kv, args_.tail_len, head_dim};
+        for (int64_t i = 0; i < head_dim; i += kWovenDims) {
+            copy<kWay>(caches_.v_cache, kv_head_ * cache.head_bytes() + cache.row(i, place),
+                       args_.v_tails, own_head_ * tail.head_bytes() + tail.row(i, first),
+                       stored_bytes(cache.kv, n * cache.n_woven(i)));
         }
         move_scales<kWay>(caches_.k_type, caches_.k_scales, args_.k_tail_scales, place, first, n);
         move_scales<kWay>(caches_.v_type, caches_.v_scales, args_.v_tail_scales, place, first, n);

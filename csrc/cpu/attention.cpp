@@ -137,6 +137,12 @@ struct Part {
     int64_t positions() const { return padded(args.max_seq_len); }
     int64_t place() const { return block_place + span.begin; }
     int64_t head() const { return tile.kv_head * positions() * head_dim(); }
+    // The values from the span on, in dimensions [dim, dim + 64).
+    const uint8_t* values(int64_t dim) const {
+        const ValuePlaces places = value_places(args);
+        return static_cast<const uint8_t*>(args.v_cache) + tile.kv_head * places.head_bytes() +
+               places.row(dim, place());
+    }
     // The first pair of scales of kInt4 for the span, in bytes; those of a pair of blocks follow
     // `scale_pitch()` later.
     int64_t scales() const {
@@ -171,6 +177,7 @@ void score(const Part& part, Upcoming& values) {
         .panels = static_cast<const uint8_t*>(args.k_cache) +
                   stored_bytes(kKv, part.head() + part.place() * part.head_dim()),
         .pitch = stored_bytes(kKv, kLanes * part.head_dim()),
+        .row_pitch = kRowBytes,
         .n_panels = part.span.size() / kLanes,
         .out = part.work.scores + part.span.begin,
         .out_stride = kTileStride,
@@ -230,25 +237,28 @@ const float* block_scales(const Part& part, int64_t block) {
 // The span's values, weighted by the probabilities: records.
 template <KvType kKv>
 void weigh(const Part& part, float* records, Upcoming& after) {
-    const int64_t pitch = stored_bytes(kKv, part.positions() * kLanes);
-    const uint8_t* values = static_cast<const uint8_t*>(part.args.v_cache) +
-                            stored_bytes(kKv, part.head() + part.place() * kLanes);
-    const int64_t n_panels = part.head_dim() / kLanes;
-    // The panels whose values share their scales.
+    const ValuePlaces places = value_places(part.args);
     constexpr bool kInBlocks = kKv == KvType::kInt4;
-    const int64_t step = kInBlocks ? kScaledDims / kLanes : n_panels;
-    for (int64_t panel = 0; panel < n_panels; panel += step) {
-        const int64_t left = n_panels - panel;
+    // The dimensions whose values take turns, or also share their scales.
+    constexpr int64_t kStep = kInBlocks ? kScaledDims : kWovenDims;
+    Factor<kKv> factor;
+    for (int64_t dim = 0; dim < places.head_dim; dim += kStep) {
+        if (kInBlocks || dim == 0) {
+            factor = probabilities_of<kKv>(
+                part, kInBlocks ? block_scales(part, dim / kScaledDims) : nullptr);
+        }
+        const int64_t first = dim / kWovenDims * kWovenDims;
+        const int64_t left = places.head_dim - dim;
         multiply<kKv>({
-            .factor =
-                probabilities_of<kKv>(part, kInBlocks ? block_scales(part, panel / step) : nullptr),
+            .factor = factor,
             .rows = part.tile.count,
             .n = part.span.end - part.span.begin,
-            .panels = values + panel * pitch,
-            .pitch = pitch,
-            .n_panels = left < step ? left : step,
-            .out = records + panel * kLanes,
-            .out_stride = part.head_dim() + kRecordTail,
+            .panels = part.values(first) + (dim - first) * kLaneBytes,
+            .pitch = kRowBytes,
+            .row_pitch = places.n_woven(first) * kLaneBytes,
+            .n_panels = (left < kStep ? left : kStep) / kLanes,
+            .out = records + dim,
+            .out_stride = places.head_dim + kRecordTail,
             .upcoming = &after,
         });
     }
@@ -329,13 +339,13 @@ void fetch_scales(const Part& part, KvType kv, const void* scales) {
     }
 }
 
-// What the values of the span will be read as.
+// What the values of the span will be read as, but for the last dimensions where 64 do not divide
+// head_dim.
 Upcoming values_of(const Part& part) {
-    const KvType kv = part.args.v_type;
-    return {static_cast<const uint8_t*>(part.args.v_cache) +
-                stored_bytes(kv, part.head() + part.place() * kLanes),
-            part.span.size() / per_lane(kv), stored_bytes(kv, part.positions() * kLanes),
-            part.head_dim() / kLanes};
+    const ValuePlaces places = value_places(part.args);
+    const int64_t n_dims = places.n_woven(0);
+    return {part.values(0), stored_bytes(places.kv, part.span.size() * n_dims) / kRowBytes,
+            stored_bytes(places.kv, places.positions * n_dims), places.head_dim / n_dims};
 }
 
 // The keys of the next block, as far as the last query at position `last` sees them; behind the

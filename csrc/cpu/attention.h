@@ -14,13 +14,17 @@ namespace soliton {
 // fits into 32 bits: 1 float, 2 bfloat16, 4 codes of 8 bits in the order 0, 2, 1, 3, or 8 codes of
 // 4 bits: 0, 2, 1, 3 in the low halves of the bytes, 4, 6, 5, 7 in the high ones.
 //
-// Keys of a kv head: (padded positions / 16, padded head_dim / group, 16, group), values:
-// (padded head_dim / 16, padded positions / group, 16, group). Padding is never read into a result.
+// Keys of a kv head: (padded positions / 16, padded head_dim / group, 16, group). The rows of four
+// panels of values take turns, because a product reads them together: processors fetch ahead of one
+// long stream, and hardly of four short ones. So values are (padded positions / group, 64, group)
+// for each 64 dimensions, one after the other; the last of them may be 16, 32 or 48. Padding is
+// never read into a result.
 //
 // Codes are those of rotated heads (attention_rotation.h). With 8 bits a head has one scale at a
 // position; with 4 bits 32 dimensions share one. Scales of two neighbouring blocks of 32 lie
 // together, so that a lane of 16 positions holds 16 pairs.
 inline constexpr int64_t kKvLanes = 16;
+inline constexpr int64_t kWovenDims = 4 * kKvLanes;
 inline constexpr int64_t kScaledDims = 32;
 // The pairs of scales that a head has at one position.
 [[gnu::always_inline]] constexpr inline int64_t scale_pairs(int64_t head_dim) {
@@ -48,6 +52,29 @@ inline constexpr int64_t kLaneBytes = 4;
 // A head_dim or a number of positions, rounded up as the caches store it.
 [[gnu::always_inline]] constexpr inline int64_t padded(int64_t n) {
     return (n + kKvLanes - 1) / kKvLanes * kKvLanes;
+}
+
+// Where the values of one kv head lie, in bytes from its begin.
+struct ValuePlaces {
+    KvType kv;
+    int64_t positions;  // padded, as the next one is
+    int64_t head_dim;
+
+    [[gnu::always_inline]] constexpr int64_t head_bytes() const {
+        return stored_bytes(kv, positions * head_dim);
+    }
+    // How many dimensions from this multiple of 64 on take turns.
+    [[gnu::always_inline]] constexpr int64_t n_woven(int64_t dim) const {
+        return head_dim - dim < kWovenDims ? head_dim - dim : kWovenDims;
+    }
+    // The row of these dimensions that holds a position.
+    [[gnu::always_inline]] constexpr int64_t row(int64_t dim, int64_t position) const {
+        return stored_bytes(kv, dim * positions) +
+               position / per_lane(kv) * n_woven(dim) * kLaneBytes;
+    }
+};
+[[gnu::always_inline]] inline ValuePlaces value_places(const AttentionArgs& args) {
+    return {args.v_type, padded(args.max_seq_len), padded(args.head_dim)};
 }
 
 // Where a position lies in caches that may hold fewer than the sequence has: they go round. With a

@@ -56,14 +56,16 @@ class Upcoming {
     int64_t n_streams_;
 };
 
-// out (rows, n_panels * 16) = factor (rows, n) times panels (n_panels, n / group, 16, group).
+// out (rows, n_panels * 16) = factor (rows, n) times panels (n_panels, n / group, 16, group), whose
+// rows may take turns in memory.
 template <KvType kKv>
 struct Product {
     Factor<kKv> factor;
     int64_t rows;
     int64_t n;
     const uint8_t* panels;
-    int64_t pitch;  // bytes from panel to panel
+    int64_t pitch;      // bytes from panel to panel
+    int64_t row_pitch;  // bytes from a row of a panel to its next one
     int64_t n_panels;
     float* out;
     int64_t out_stride;
@@ -108,20 +110,42 @@ SOLITON_INLINE Floats load_element(const uint8_t* lanes, bool second) {
     }
 }
 
-// Fetches the lines of the next panels beside those at `panels`. All of them: where processors do
-// not foresee short streams, the sums would wait for each that is left out.
-template <int kPanels, KvType kKv>
-SOLITON_INLINE void fetch_next(const Product<kKv>& product, const uint8_t* panels) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kPanels; ++j) {
-        __builtin_prefetch(panels + (kPanels + j) * product.pitch);
+// What is read after the panels of a tile, or after their next rows if they take turns: a line for
+// each that the tile reads, in the order of memory, because processors fetch on along a stream.
+// Otherwise the sums would wait: a head is some 10 KB, too little to be foreseen. Beyond its end
+// nothing depends on what is fetched.
+class Following {
+  public:
+    template <int kPanels, KvType kKv>
+    SOLITON_INLINE static Following of(const Product<kKv>& product, const uint8_t* panels) {
+        constexpr int64_t kAheadBytes = 4096;
+        if (product.pitch == kRowBytes) {
+            return {panels + kAheadBytes, product.row_pitch};
+        }
+        return {panels + kPanels * product.pitch, kPanels * kRowBytes};
     }
-}
+
+    template <int kPanels>
+    SOLITON_INLINE void fetch() {
+#pragma GCC unroll 4
+        for (int j = 0; j < kPanels; ++j) {
+            __builtin_prefetch(at_ + j * kRowBytes);
+        }
+        at_ += step_;
+    }
+
+  private:
+    SOLITON_INLINE Following(const uint8_t* at, int64_t step) : at_(at), step_(step) {}
+
+    const uint8_t* at_;
+    int64_t step_;
+};
 
 template <KvType kKv, int64_t kStride, int kRows, int kPanels>
 void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
     const float* factor = product.factor.rows + row * kStride;
     const uint8_t* panels = product.panels + panel * product.pitch;
+    Following following = Following::of<kPanels>(product, panels);
     Upcoming upcoming = *product.upcoming;  // in registers
     Floats sums[kRows][kPanels];
     fill(sums, broadcast(0.0f));
@@ -139,8 +163,8 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
                               }
                           };
     const float* end = factor + product.n;
-    for (; factor + kPerLane<kKv> <= end; factor += kPerLane<kKv>, panels += kRowBytes) {
-        fetch_next<kPanels>(product, panels);
+    for (; factor + kPerLane<kKv> <= end; factor += kPerLane<kKv>, panels += product.row_pitch) {
+        following.fetch<kPanels>();
         upcoming.fetch(kPanels);
         step(factor, panels, false);
         if constexpr (kKv == KvType::kBf16) {
@@ -159,6 +183,7 @@ template <int64_t kStride, int kRows, int kPanels>
 void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t panel) {
     const int16_t* factor = product.factor.rows + row * kStride;
     const uint8_t* panels = product.panels + panel * product.pitch;
+    Following following = Following::of<kPanels>(product, panels);
     Upcoming upcoming = *product.upcoming;  // in registers
     Ints dots[kRows][kPanels];
     fill(dots, broadcast(0));
@@ -173,8 +198,8 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
         }
     };
     const int16_t* end = factor + product.n;
-    for (; factor < end; factor += 4, panels += kRowBytes) {
-        fetch_next<kPanels>(product, panels);
+    for (; factor < end; factor += 4, panels += product.row_pitch) {
+        following.fetch<kPanels>();
         upcoming.fetch(kPanels);
         Ints lanes[kPanels];
         Ints words[kPanels];
@@ -208,6 +233,7 @@ void multiply_nibbles(const Product<KvType::kInt4>& product, int64_t row, int64_
     constexpr int kChains = kRows * kPanels >= 8 ? 1 : kRows * kPanels >= 4 ? 2 : 4;
     const int16_t* factor = product.factor.rows + row * kStride;
     const uint8_t* panels = product.panels + panel * product.pitch;
+    Following following = Following::of<kPanels>(product, panels);
     const uint8_t* scales = product.lane_scales + panel * kRowBytes;
     const int64_t block = product.lane_scales ? kScaledDims : product.n;
     Upcoming upcoming = *product.upcoming;  // in registers
@@ -234,8 +260,8 @@ void multiply_nibbles(const Product<KvType::kInt4>& product, int64_t row, int64_
                               };
         const int64_t rest = product.n - begin;
         const int16_t* end = factor + (rest < block ? rest : block);
-        for (; factor < end; factor += 8, panels += kRowBytes) {
-            fetch_next<kPanels>(product, panels);
+        for (; factor < end; factor += 8, panels += product.row_pitch) {
+            following.fetch<kPanels>();
             upcoming.fetch(kPanels);
             for (int half = 0; half < 2; ++half) {
                 Ints lanes[kPanels];

@@ -136,14 +136,11 @@ SOLITON_INLINE void put_nibble(uint8_t* lane, int64_t i, uint8_t code) {
     *byte = static_cast<uint8_t>((*byte & ~(15 << shift)) | code << shift);
 }
 
-// Rotates a head and stores it as codes of 4 bits: each is put where `lane(i)` says, as its element
-// `element(i)`.
-template <typename Lane, typename Element>
-void store_int4(const AttentionArgs& args, const float* head, int64_t kv_head, int64_t pos,
-                void* scales, const Lane& lane, const Element& element) {
+// Rotates a head and writes its codes of 4 bits, and their scales to where they belong.
+void to_int4(const AttentionArgs& args, const float* head, int64_t kv_head, int64_t pos,
+             void* scales, uint8_t* codes) {
     const int64_t n = args.head_dim;
     float rotated[kMaxHeadDim];
-    uint8_t codes[kMaxHeadDim];
     __builtin_memcpy(rotated, head, n * sizeof(float));
     rotate_head(rotated, n, Side::kStored);
     const int64_t positions = padded(args.max_seq_len);
@@ -154,58 +151,64 @@ void store_int4(const AttentionArgs& args, const float* head, int64_t kv_head, i
         pairs[block / 2 * 2 * positions + block % 2] =
             to_int4(rotated + i, left < kScaledDims ? left : kScaledDims, codes + i);
     }
-    for (int64_t i = 0; i < n; ++i) {
-        put_nibble(lane(i), element(i), codes[i]);
+}
+
+// The lane of a key that holds its first dimensions. Those of the next ones follow a row of lanes
+// later each.
+uint8_t* key_lane(const AttentionArgs& args, int64_t kv_head, int64_t pos) {
+    const int64_t head_dim = padded(args.head_dim);
+    const int64_t first = kv_head * padded(args.max_seq_len) + pos / kLanes * kLanes;
+    return static_cast<uint8_t*>(args.k_cache) + stored_bytes(args.k_type, first * head_dim) +
+           pos % kLanes * kLaneBytes;
+}
+
+// Calls `store(lane, i)` for each dimension i of a value, with the lane that holds it.
+template <typename Store>
+SOLITON_INLINE void for_value_lanes(const AttentionArgs& args, int64_t kv_head, int64_t pos,
+                                    const Store& store) {
+    const ValuePlaces places = value_places(args);
+    uint8_t* head = static_cast<uint8_t*>(args.v_cache) + kv_head * places.head_bytes();
+    for (int64_t first = 0; first < args.head_dim; first += kWovenDims) {
+        uint8_t* row = head + places.row(first, pos);
+        const int64_t left = args.head_dim - first;
+        for (int64_t i = 0; i < (left < kWovenDims ? left : kWovenDims); ++i) {
+            store(row + i * kLaneBytes, first + i);
+        }
     }
 }
 
 void store_key_int4(const AttentionArgs& args, const float* key, int64_t kv_head, int64_t pos) {
-    const int64_t wide = padded(args.head_dim);
-    const int64_t head = kv_head * padded(args.max_seq_len) * wide;
-    uint8_t* first = static_cast<uint8_t*>(args.k_cache) +
-                     stored_bytes(KvType::kInt4, head + pos / kLanes * kLanes * wide) +
-                     pos % kLanes * kLaneBytes;
-    store_int4(
-        args, key, kv_head, pos, args.k_scales,
-        [=](int64_t i) { return first + i / 8 * kLanes * kLaneBytes; },
-        [](int64_t i) { return i % 8; });
+    uint8_t codes[kMaxHeadDim];
+    to_int4(args, key, kv_head, pos, args.k_scales, codes);
+    uint8_t* lane = key_lane(args, kv_head, pos);
+    for (int64_t i = 0; i < args.head_dim; ++i) {
+        put_nibble(lane + i / 8 * kLanes * kLaneBytes, i % 8, codes[i]);
+    }
 }
 
 void store_value_int4(const AttentionArgs& args, const float* value, int64_t kv_head, int64_t pos) {
-    const int64_t positions = padded(args.max_seq_len);
-    const int64_t head = kv_head * positions * padded(args.head_dim);
-    uint8_t* first = static_cast<uint8_t*>(args.v_cache) + stored_bytes(KvType::kInt4, head) +
-                     pos / 8 * kLanes * kLaneBytes;
-    const int64_t panel = stored_bytes(KvType::kInt4, positions * kLanes);
-    store_int4(
-        args, value, kv_head, pos, args.v_scales,
-        [=](int64_t i) { return first + i / kLanes * panel + i % kLanes * kLaneBytes; },
-        [=](int64_t) { return pos % 8; });
+    uint8_t codes[kMaxHeadDim];
+    to_int4(args, value, kv_head, pos, args.v_scales, codes);
+    for_value_lanes(args, kv_head, pos,
+                    [&](uint8_t* lane, int64_t i) { put_nibble(lane, pos % 8, codes[i]); });
 }
 
-// Copies the elements of one key, or of one value, to their places in a kv head's cache.
+// Copies the elements of one key, or of one value, to their places in the cache.
 template <KvType kKv, typename T>
-void place_key(const T* key, int64_t head_dim, int64_t pos, T* cache) {
+void place_key(const AttentionArgs& args, const T* key, int64_t kv_head, int64_t pos) {
     constexpr int64_t kGroup = kPerLane<kKv>;
-    T* lane = cache + pos / kLanes * kLanes * padded(head_dim) + pos % kLanes * kGroup;
-    for (int64_t i = 0; i < head_dim; ++i) {
+    T* lane = reinterpret_cast<T*>(key_lane(args, kv_head, pos));
+    for (int64_t i = 0; i < args.head_dim; ++i) {
         lane[i / kGroup * kGroup * kLanes + place_in_group<kKv>(i % kGroup)] = key[i];
     }
 }
 
 template <KvType kKv, typename T>
-void place_value(const T* value, int64_t head_dim, int64_t pos, int64_t max_seq_len, T* cache) {
-    constexpr int64_t kGroup = kPerLane<kKv>;
-    T* row = cache + pos / kGroup * kGroup * kLanes + place_in_group<kKv>(pos % kGroup);
-    const int64_t panel = padded(max_seq_len) * kLanes;
-    for (int64_t i = 0; i < head_dim; ++i) {
-        row[i / kLanes * panel + i % kLanes * kGroup] = value[i];
-    }
-}
-
-template <typename T>
-T* head_of(const AttentionArgs& args, void* cache, int64_t kv_head) {
-    return static_cast<T*>(cache) + kv_head * padded(args.max_seq_len) * padded(args.head_dim);
+void place_value(const AttentionArgs& args, const T* value, int64_t kv_head, int64_t pos) {
+    const int64_t place = place_in_group<kKv>(pos % kPerLane<kKv>);
+    for_value_lanes(args, kv_head, pos, [&](uint8_t* lane, int64_t i) {
+        reinterpret_cast<T*>(lane)[place] = value[i];
+    });
 }
 
 // `pos`: the place in the caches.
@@ -213,22 +216,19 @@ void store_key(const AttentionArgs& args, const float* key, int64_t kv_head, int
     const int64_t n = args.head_dim;
     switch (args.k_type) {
         case KvType::kF32:
-            return place_key<KvType::kF32>(key, n, pos,
-                                           head_of<float>(args, args.k_cache, kv_head));
+            return place_key<KvType::kF32>(args, key, kv_head, pos);
         case KvType::kBf16: {
             uint16_t rounded[kMaxHeadDim];
             for (int64_t i = 0; i < n; ++i) {
                 rounded[i] = to_bfloat16(key[i]);
             }
-            return place_key<KvType::kBf16>(rounded, n, pos,
-                                            head_of<uint16_t>(args, args.k_cache, kv_head));
+            return place_key<KvType::kBf16>(args, rounded, kv_head, pos);
         }
         case KvType::kInt8: {
             int8_t codes[kMaxHeadDim];
             float* scales = static_cast<float*>(args.k_scales);
             scales[kv_head * padded(args.max_seq_len) + pos] = to_int8(key, n, codes);
-            return place_key<KvType::kInt8>(codes, n, pos,
-                                            head_of<int8_t>(args, args.k_cache, kv_head));
+            return place_key<KvType::kInt8>(args, codes, kv_head, pos);
         }
         case KvType::kInt4:
             return store_key_int4(args, key, kv_head, pos);
@@ -237,25 +237,21 @@ void store_key(const AttentionArgs& args, const float* key, int64_t kv_head, int
 
 void store_value(const AttentionArgs& args, const float* value, int64_t kv_head, int64_t pos) {
     const int64_t n = args.head_dim;
-    const int64_t length = args.max_seq_len;
     switch (args.v_type) {
         case KvType::kF32:
-            return place_value<KvType::kF32>(value, n, pos, length,
-                                             head_of<float>(args, args.v_cache, kv_head));
+            return place_value<KvType::kF32>(args, value, kv_head, pos);
         case KvType::kBf16: {
             uint16_t rounded[kMaxHeadDim];
             for (int64_t i = 0; i < n; ++i) {
                 rounded[i] = to_bfloat16(value[i]);
             }
-            return place_value<KvType::kBf16>(rounded, n, pos, length,
-                                              head_of<uint16_t>(args, args.v_cache, kv_head));
+            return place_value<KvType::kBf16>(args, rounded, kv_head, pos);
         }
         case KvType::kInt8: {
             int8_t codes[kMaxHeadDim];
             float* scales = static_cast<float*>(args.v_scales);
-            scales[kv_head * padded(length) + pos] = to_int8(value, n, codes);
-            return place_value<KvType::kInt8>(codes, n, pos, length,
-                                              head_of<int8_t>(args, args.v_cache, kv_head));
+            scales[kv_head * padded(args.max_seq_len) + pos] = to_int8(value, n, codes);
+            return place_value<KvType::kInt8>(args, codes, kv_head, pos);
         }
         case KvType::kInt4:
             return store_value_int4(args, value, kv_head, pos);

@@ -156,7 +156,7 @@ class Slot:
         if n_tokens > cache.max_seq_len:
             raise _unusable(f"it has {n_tokens} tokens; the context has {cache.max_seq_len}")
         if block != self._block or not self._prefix.replace(identity):
-            raise _unusable("it belongs to another model, or to other number formats")
+            raise _unusable("it belongs to another model, other number formats or another version")
         return _Saved(first_kept, n_state, n_tokens)
 
     def _read(

@@ -21,6 +21,7 @@ from .memory import zeros
 
 # As csrc/cpu/attention.h has them.
 LANES = 16  # of a panel of keys or values
+_WOVEN_DIMS = 64  # of panels of values whose rows take turns
 _MAX_HEAD_DIM = 512
 
 # numpy has no bfloat16: its bit patterns are uint16. A byte holds two elements of 4bit.
@@ -100,17 +101,18 @@ class CpuPositions:
             alike.setdefault(pair[0].shape, []).append(pair)
         sizes = [f"{len(pairs)}x{heads}x{dim}" for (heads, _, dim), pairs in alike.items()]
         formats = "+".join(dict.fromkeys((keys[0].format, values[0].format)))
-        self.layout = f"panels {formats} {' '.join(sizes)}"
+        self.layout = f"woven panels {formats} {' '.join(sizes)}"
         self._parts = [part for pairs in alike.values() for part in _parts(pairs)]
 
     def touch(self, n: int) -> None:
         """Writes zeros into the first `n` positions, or into all if there are fewer."""
         for part in self._parts:
-            part[:, : -(-n // LANES)] = 0
+            part[:, :, : -(-n // LANES)] = 0
 
     def n_bytes(self, n: int) -> int:
         n_blocks = -(-n // LANES)
-        return sum(len(part) * n_blocks * part.shape[2] for part in self._parts)
+        shapes = [part.shape for part in self._parts]
+        return sum(n_heads * n_lines * n_blocks * size for n_heads, n_lines, _, size in shapes)
 
     def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
         return np.empty((n_slabs, n_bytes), np.uint8)
@@ -132,10 +134,11 @@ class CpuPositions:
             raise ValueError(f"positions {start} to {stop} of a copy of {n_copied}")
         n_blocks, end = -(-n_copied // LANES), 0
         for part in self._parts:
-            begin, end = end, end + len(part) * n_blocks * part.shape[2]
-            copied = memory[begin:end].reshape(len(part), n_blocks, part.shape[2])
-            for place, first, n in _runs(start // LANES, -(-stop // LANES), part.shape[1]):
-                yield part[:, place : place + n], copied[:, first : first + n]
+            n_heads, n_lines, length, size = part.shape
+            begin, end = end, end + n_heads * n_lines * n_blocks * size
+            copied = memory[begin:end].reshape(n_heads, n_lines, n_blocks, size)
+            for place, first, n in _runs(start // LANES, -(-stop // LANES), length):
+                yield part[:, :, place : place + n], copied[:, :, first : first + n]
 
 
 def _runs(begin: int, end: int, length: int) -> Iterator[tuple[int, int, int]]:
@@ -143,7 +146,10 @@ def _runs(begin: int, end: int, length: int) -> Iterator[tuple[int, int, int]]:
     its first block, counted from `begin`, and how many it has.
     """
     if length % (KEY_BLOCK // LANES):
-        yield begin, 0, end - begin  # such a cache does not go round
+        # Such a cache does not go round.
+        if end > length:
+            raise ValueError(f"blocks {begin} to {end} of a cache of {length}")
+        yield begin, 0, end - begin
         return
     block = begin
     while block < end:
@@ -154,23 +160,28 @@ def _runs(begin: int, end: int, length: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _parts(pairs: Sequence[tuple[PanelHeadRows, PanelHeadRows]]) -> Iterator[Bytes]:
-    """The memory of some layers of one shape. Bytes of a block are contiguous per head in the keys
-    and in each row of scales, but per head and 16 dimensions in the values.
+    """The memory of some layers of one shape as (heads of all layers, lines, blocks, bytes of a
+    block in a line). A head's keys, and each row of scales, are one line; its values are one for
+    each 64 dimensions, of which the last may be fewer.
     """
     keys, values = zip(*pairs, strict=True)
-    n_heads = keys[0].n_kv_heads
-    yield _blocks([rows.panels for rows in keys], n_heads)
-    yield _blocks([rows.panels for rows in values], n_heads * (padded(keys[0].head_dim) // LANES))
+    n_blocks, width = padded(keys[0].max_seq_len) // LANES, padded(keys[0].head_dim)
+    yield _blocks(_lines([rows.panels for rows in keys]), 1, n_blocks)
+    heads = _lines([rows.panels for rows in values])
+    n_whole = width // _WOVEN_DIMS
+    end = heads.shape[1] * n_whole * _WOVEN_DIMS // width
+    if n_whole:
+        yield _blocks(heads[:, :end], n_whole, n_blocks)
+    if width % _WOVEN_DIMS:
+        yield _blocks(heads[:, end:], 1, n_blocks)
     for of_one_kind in (keys, values):
         scales = [rows.scales for rows in of_one_kind if rows.scales is not None]
         if scales:
-            yield _blocks(scales, len(scales[0]))
+            yield _blocks(_lines(scales), 1, n_blocks)
 
 
-def _blocks(arrays: Sequence[npt.NDArray[Any]], n_lines: int) -> Bytes:
-    """The same memory of all layers as (layers * n_lines, blocks, bytes of a block in a line), so
-    that a copy is one call.
-    """
+def _lines(arrays: Sequence[npt.NDArray[Any]]) -> Bytes:
+    """The same memory of all layers as (layers * rows, bytes), so that a copy is one call."""
     first = arrays[0]
     for index, array in enumerate(arrays):
         native.check("layer", array, first.shape, first.dtype)
@@ -179,5 +190,8 @@ def _blocks(arrays: Sequence[npt.NDArray[Any]], n_lines: int) -> Bytes:
     whole = np.lib.stride_tricks.as_strided(
         first, (len(arrays), *first.shape), (first.nbytes, *first.strides)
     )
-    n_blocks = first.shape[1] // LANES
-    return whole.view(np.uint8).reshape(len(arrays) * n_lines, n_blocks, -1)
+    return whole.view(np.uint8).reshape(len(arrays) * len(first), -1)
+
+
+def _blocks(lines: Bytes, n_lines: int, n_blocks: int) -> Bytes:
+    return lines.reshape(len(lines), n_lines, n_blocks, -1)

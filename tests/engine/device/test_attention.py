@@ -22,6 +22,7 @@ EPS = 1e-6
 BLOCK = 256  # keys that are summed together
 CHUNK = 64  # positions whose keys have the same taken from them
 LANES = 16  # the rows of a panel of keys or values
+WOVEN = 64  # the dimensions of panels of values whose rows take turns
 # Beside int8, queries and probabilities are rounded to 15 bits.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-5, "int8": 5e-4, "int4": 5e-4, "int8+int4": 5e-4}
 # The formats of a cache, and numpy's type for each.
@@ -271,10 +272,20 @@ class Layer:
         if lanes == "positions":
             grouped = panels.reshape(self.n_kv_heads, -1, wide // group, LANES, group)
             rows = grouped[..., order].swapaxes(2, 3)
+            whole = rows.reshape(self.n_kv_heads, -1, wide)
         else:
-            grouped = panels.reshape(self.n_kv_heads, wide // LANES, -1, LANES, group)
-            rows = grouped[..., order].transpose(0, 2, 4, 1, 3)
-        whole = rows.reshape(self.n_kv_heads, -1, wide)
+            heads = panels.reshape(self.n_kv_heads, -1)
+            n_positions = heads.shape[1] // wide
+            cuts = [n_positions * dim for dim in range(WOVEN, wide, WOVEN)]
+            whole = np.concatenate(
+                [
+                    part.reshape(self.n_kv_heads, n_positions // group, -1, group)[..., order]
+                    .swapaxes(2, 3)
+                    .reshape(self.n_kv_heads, n_positions, -1)
+                    for part in np.split(heads, cuts, axis=1)
+                ],
+                axis=2,
+            )
         return whole[:, : self.max_seq_len, : self.head_dim]
 
     def _heads(self, qkv: Floats) -> Doubles:
