@@ -47,6 +47,7 @@ NB_MODULE(_cpu, module) {
     // An object that is still alive when the process ends, such as an unfinished request's sampler,
     // is not a leak.
     nb::set_leak_warnings(false);
+    module.attr("RELEASE") = SOLITON_RELEASE;
     module.def("isa", [] { return cpu_kernels().isa; });
     module.def("supported_isas", &bindings::supported_isas);
     module.def("select_isa", &select_isa);

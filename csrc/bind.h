@@ -5,7 +5,7 @@
 
 namespace soliton::bindings {
 
-void bind_loading(nanobind::module_& module);  // packing weights, and checksums of them
+void bind_loading(nanobind::module_& module);  // packing and reading weights
 void bind_tape(nanobind::module_& module);     // the decoder's ops; after bind_loading, for Layout
 void bind_experts(nanobind::module_& module);  // after bind_tape
 void bind_recurrent(nanobind::module_& module);  // after bind_tape

@@ -1,5 +1,5 @@
-// Packing of weights and checksums for engine.native._cpu, which engine/device/cpu/ calls while a
-// model loads.
+// Packing, reading and checksums of weights for engine.native._cpu, which engine/device/cpu/ calls
+// while a model loads.
 #include <nanobind/stl/tuple.h>
 
 #include <cstddef>
@@ -42,6 +42,17 @@ std::tuple<int64_t, int64_t> pack(uintptr_t rows, SourceType source, int64_t n_i
 uint64_t checksum(uintptr_t bytes, int64_t n_bytes) {
     const nb::gil_scoped_release unlocked;
     return checksum_on_all_threads(at<const std::byte>(bytes), n_bytes);
+}
+
+std::tuple<int, uint64_t> read(int file, int64_t begin, uintptr_t bytes, int64_t n_bytes) {
+    const nb::gil_scoped_release unlocked;
+    const FileBytes found = read_on_all_threads(file, begin, at<std::byte>(bytes), n_bytes);
+    return {found.error, found.checksum};
+}
+
+void clear(uintptr_t rows, int64_t n_rows, int64_t pitch, int64_t n_bytes) {
+    const nb::gil_scoped_release unlocked;
+    clear_on_all_threads(at<std::byte>(rows), n_rows, pitch, n_bytes);
 }
 
 }  // namespace
@@ -87,6 +98,9 @@ void bind_loading(nb::module_& module) {
                "is_woven"_a, "panels"_a, "n_panels"_a, "begin_panel"_a, "end_panel"_a,
                "importance"_a);
     module.def("checksum", &checksum, "bytes"_a, "n_bytes"_a);
+    module.attr("FILE_ENDS") = kFileEnds;
+    module.def("clear", &clear, "rows"_a, "n_rows"_a, "pitch"_a, "n_bytes"_a);
+    module.def("read", &read, "file"_a, "begin"_a, "bytes"_a, "n_bytes"_a);
 }
 
 }  // namespace soliton::bindings

@@ -1,7 +1,11 @@
 #include "loading.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -45,6 +49,51 @@ uint64_t checksum(const std::byte* bytes, int64_t n_bytes) {
     return result ^ result >> 32;
 }
 
+// Memory in pieces, each of which has a checksum.
+class Pieces {
+  public:
+    explicit Pieces(int64_t n_bytes)
+        : n_bytes_(n_bytes),
+          checksums_(static_cast<size_t>((n_bytes + kPieceBytes - 1) / kPieceBytes)) {}
+
+    int64_t size() const { return static_cast<int64_t>(checksums_.size()); }
+    int64_t begin(int64_t i) const { return i * kPieceBytes; }
+    int64_t end(int64_t i) const { return std::min(begin(i) + kPieceBytes, n_bytes_); }
+
+    // Piece i of `bytes` is as it will stay.
+    void add(int64_t i, const std::byte* bytes) {
+        checksums_[static_cast<size_t>(i)] = soliton::checksum(bytes + begin(i), end(i) - begin(i));
+    }
+
+    uint64_t checksum() const {
+        return soliton::checksum(reinterpret_cast<const std::byte*>(checksums_.data()),
+                                 size() * int64_t{sizeof(uint64_t)});
+    }
+
+  private:
+    int64_t n_bytes_;
+    std::vector<uint64_t> checksums_;
+};
+
+// Returns what FileBytes calls `error`.
+int read_all(int file, int64_t begin, std::byte* bytes, int64_t n_bytes) {
+    while (n_bytes > 0) {
+        const ssize_t n = pread(file, bytes, static_cast<size_t>(n_bytes), begin);
+        if (n < 0 && errno != EINTR) {
+            return errno;
+        }
+        if (n == 0) {
+            return kFileEnds;
+        }
+        if (n > 0) {
+            begin += n;
+            bytes += n;
+            n_bytes -= n;
+        }
+    }
+    return 0;
+}
+
 }  // namespace
 
 WeightIndex pack_on_all_threads(const PackArgs& args) {
@@ -70,15 +119,35 @@ WeightIndex pack_on_all_threads(const PackArgs& args) {
 }
 
 uint64_t checksum_on_all_threads(const std::byte* bytes, int64_t n_bytes) {
-    const int64_t n_pieces = (n_bytes + kPieceBytes - 1) / kPieceBytes;
-    std::vector<uint64_t> pieces(static_cast<size_t>(n_pieces));
-    chunks_on_all_threads(n_pieces, [&](int64_t i) {
-        const int64_t begin = i * kPieceBytes;
-        pieces[static_cast<size_t>(i)] =
-            checksum(bytes + begin, std::min(kPieceBytes, n_bytes - begin));
+    Pieces pieces(n_bytes);
+    chunks_on_all_threads(pieces.size(), [&](int64_t i) { pieces.add(i, bytes); });
+    return pieces.checksum();
+}
+
+FileBytes read_on_all_threads(int file, int64_t begin, std::byte* bytes, int64_t n_bytes) {
+    Pieces pieces(n_bytes);
+    std::atomic<int> error = 0;
+    chunks_on_all_threads(pieces.size(), [&](int64_t i) {
+        const int found = read_all(file, begin + pieces.begin(i), bytes + pieces.begin(i),
+                                   pieces.end(i) - pieces.begin(i));
+        if (found != 0) {
+            error = found;
+        } else {
+            pieces.add(i, bytes);
+        }
     });
-    return checksum(reinterpret_cast<const std::byte*>(pieces.data()),
-                    n_pieces * int64_t{sizeof(uint64_t)});
+    return {error, pieces.checksum()};
+}
+
+void clear_on_all_threads(std::byte* rows, int64_t n_rows, int64_t pitch, int64_t n_bytes) {
+    const auto clear = [=](int64_t i) {
+        std::memset(rows + i * pitch, 0, static_cast<size_t>(n_bytes));
+    };
+    if (!try_chunks_on_all_threads(n_rows, clear)) {
+        for (int64_t i = 0; i < n_rows; ++i) {
+            clear(i);
+        }
+    }
 }
 
 }  // namespace soliton

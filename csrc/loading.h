@@ -1,4 +1,4 @@
-// What all threads of the pool do with weights once, while a model loads. Knows no file.
+// What all threads of the pool do with weights once, while a model loads.
 #pragma once
 
 #include <cstddef>
@@ -16,5 +16,22 @@ WeightIndex pack_on_all_threads(const PackArgs& args);
 // number, and any other change does but for one in 2^64. Not cryptographic: bytes for a given
 // number are easy to construct. The same for any number of threads.
 uint64_t checksum_on_all_threads(const std::byte* bytes, int64_t n_bytes);
+
+// What was read from a file.
+struct FileBytes {
+    int error;          // errno; 0 is none, and kFileEnds that the file has fewer bytes
+    uint64_t checksum;  // of the bytes, if there is no error
+};
+inline constexpr int kFileEnds = -1;
+
+// Reads `n_bytes` from `begin` on of an open file into `bytes`. Two threads read a file that the
+// system has in memory in two thirds of the time that one needs, and the checksum comes from their
+// caches.
+FileBytes read_on_all_threads(int file, int64_t begin, std::byte* bytes, int64_t n_bytes);
+
+// Writes zeros into the first `n_bytes` of each of `n_rows` rows that are `pitch` bytes apart. The
+// system takes most of the time: it gives pages to several threads at once. Alone if the others run
+// something else.
+void clear_on_all_threads(std::byte* rows, int64_t n_rows, int64_t pitch, int64_t n_bytes);
 
 }  // namespace soliton

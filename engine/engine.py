@@ -149,9 +149,9 @@ class Engine:
         return engine
 
     def warm_up(self) -> None:
-        """Run some passes, so that the first stream need not wait for what only a first pass does,
-        and measure what drafts may cost. Does nothing the second time. Call it before the first
-        stream: without it, streams are the same, but slower.
+        """Do what the first stream would otherwise wait for, and measure what drafts may cost. Does
+        nothing the second time. Call it before the first stream: without it, streams are the same,
+        but slower.
         """
         if self.model.is_warm:
             return

@@ -79,9 +79,12 @@ def _header(file: Path, tensors: Mapping[str, StoredTensor]) -> bytes:
 
 
 def _build() -> str:
-    """The release and a digest of the native modules, because a checkout keeps its release."""
+    """A hash of the native modules: they contain the release, which a checkout keeps for long. The
+    release alone if there are none.
+    """
+    if not native.MISSING:
+        return native.build()
     try:
-        release = version("soliton")
+        return version("soliton")
     except PackageNotFoundError:
-        release = "a checkout"
-    return f"{release} {native.build()}"
+        return "a checkout"

@@ -68,7 +68,7 @@ class LoadOptions:
     prefix_disk_bytes: int = 2**32
     """Size limit of that directory, including the files of other models."""
     warm_up: bool = True
-    """Whether `load` runs some passes before it returns. If not, call `Engine.warm_up`."""
+    """Whether `load` does what the first stream would wait for. If not, call `Engine.warm_up`."""
     on_progress: Callable[[int, int], None] | None = None
     """Called with (bytes read, bytes in total) while the weights are read."""
 

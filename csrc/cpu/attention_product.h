@@ -141,6 +141,14 @@ class Following {
     int64_t step_;
 };
 
+// Makes the compiler compute a sum here. Otherwise it loads the numbers of all rows first, and the
+// sums of six rows no longer fit the registers of AVX2.
+SOLITON_INLINE void settle([[maybe_unused]] Floats& sum) {
+#if defined(SOLITON_LANES_AVX2)
+    asm volatile("" : "+x"(sum.low), "+x"(sum.high));
+#endif
+}
+
 template <KvType kKv, int64_t kStride, int kRows, int kPanels>
 void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
     const float* factor = product.factor.rows + row * kStride;
@@ -152,13 +160,19 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
     const auto step = [&](const float* a, const uint8_t* lanes, bool second)
                           __attribute__((always_inline)) {
                               Floats columns[kPanels];
+#pragma GCC unroll 4
                               for (int j = 0; j < kPanels; ++j) {
                                   columns[j] = load_element<kKv>(lanes + j * product.pitch, second);
                               }
+#pragma GCC unroll 8
                               for (int k = 0; k < kRows; ++k) {
                                   const Floats value = broadcast(a[k * kStride]);
+#pragma GCC unroll 4
                                   for (int j = 0; j < kPanels; ++j) {
                                       sums[k][j] = multiply_add(value, columns[j], sums[k][j]);
+                                      if constexpr (kRows >= 4) {
+                                          settle(sums[k][j]);
+                                      }
                                   }
                               }
                           };
@@ -238,10 +252,14 @@ void multiply_nibbles(const Product<KvType::kInt4>& product, int64_t row, int64_
     const int64_t block = product.lane_scales ? kScaledDims : product.n;
     Upcoming upcoming = *product.upcoming;  // in registers
     Floats sums[kRows][kPanels];
+    fill(sums, broadcast(0.0f));
     for (int64_t begin = 0; begin < product.n; begin += block) {
         Ints dots[kRows][kPanels][kChains];
+#pragma GCC unroll 8
         for (auto& of_row : dots) {
+#pragma GCC unroll 4
             for (auto& of_panel : of_row) {
+#pragma GCC unroll 4
                 for (Ints& dot : of_panel) {
                     dot = broadcast(0);
                 }
@@ -249,9 +267,11 @@ void multiply_nibbles(const Product<KvType::kInt4>& product, int64_t row, int64_
         }
         const auto step = [&](const int16_t* a, const Ints(&words)[kPanels], int chain)
                               __attribute__((always_inline)) {
+#pragma GCC unroll 8
                                   for (int k = 0; k < kRows; ++k) {
                                       int32_t pair;
                                       __builtin_memcpy(&pair, a + k * kStride, sizeof pair);
+#pragma GCC unroll 4
                                       for (int j = 0; j < kPanels; ++j) {
                                           Ints& dot = dots[k][j][chain % kChains];
                                           dot = multiply_add_words(broadcast(pair), words[j], dot);
@@ -266,22 +286,27 @@ void multiply_nibbles(const Product<KvType::kInt4>& product, int64_t row, int64_
             for (int half = 0; half < 2; ++half) {
                 Ints lanes[kPanels];
                 Ints words[kPanels];
+#pragma GCC unroll 4
                 for (int j = 0; j < kPanels; ++j) {
                     const Ints codes = load_ints(panels + j * product.pitch);
                     lanes[j] = look_up(kLevels.at, half ? shift_right(codes, 4) : codes);
                     words[j] = even_bytes(lanes[j]);
                 }
                 step(factor + 4 * half, words, 2 * half);
+#pragma GCC unroll 4
                 for (int j = 0; j < kPanels; ++j) {
                     words[j] = odd_bytes(lanes[j]);
                 }
                 step(factor + 4 * half + 2, words, 2 * half + 1);
             }
         }
+#pragma GCC unroll 8
         for (int k = 0; k < kRows; ++k) {
             const Floats scale = broadcast(product.factor.scales[row + k]);
+#pragma GCC unroll 4
             for (int j = 0; j < kPanels; ++j) {
                 Ints dot = dots[k][j][0];
+#pragma GCC unroll 4
                 for (int chain = 1; chain < kChains; ++chain) {
                     dot = add(dot, dots[k][j][chain]);
                 }
@@ -334,11 +359,15 @@ void multiply_rows(const Product<kKv>& product, int64_t begin, int64_t end) {
 template <KvType kKv, int64_t kStride = kTileStride>
 void multiply(const Product<kKv>& product) {
     // With fewer than 8 sums at once they would wait for each other; more than this need too many
-    // registers.
+    // registers. Codes need some more, in which they are unpacked.
 #if defined(SOLITON_LANES_AVX512)
     constexpr int kRows = 8;
     constexpr int kPanels = 2;
     constexpr int kPanelsOf3 = kKv == KvType::kInt4 ? 2 : 4;
+#elif defined(SOLITON_LANES_AVX2)
+    constexpr int kRows = kHasCodes<kKv> ? 4 : 6;
+    constexpr int kPanels = 1;
+    constexpr int kPanelsOf3 = 1;
 #else
     constexpr int kRows = 4;
     constexpr int kPanels = 1;

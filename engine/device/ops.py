@@ -199,6 +199,8 @@ class Ops(Protocol):
     """Whether keys are more exact without what they have in common (Attention.common_keys)."""
     is_async: bool
     """Whether a pass may still be running when `run` returns."""
+    needs_first_pass: bool
+    """Whether a first pass takes longer than later ones, although it has been recorded."""
     prefill_rows: int
     """The default number of tokens in one pass of the prefill."""
     decode_rows: int

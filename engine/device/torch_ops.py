@@ -83,6 +83,7 @@ class TorchOps:
     calibrates = False
     shares_keys = False
     is_async = False
+    needs_first_pass = True
     prefill_rows = PASS_ROWS
     decode_rows = 64
     goes_round = False

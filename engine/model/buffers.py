@@ -3,6 +3,8 @@
 Owns their sizes, and which of them holds the residual. Knows no op.
 """
 
+from itertools import accumulate
+
 from ..checkpoint.config import ModelConfig
 from ..device.arguments import Array
 from ..device.ops import Ops
@@ -24,6 +26,10 @@ class Buffers:
         self.kept: dict[int, Array] = {}
         """The residuals in front of some layers, by index, which no later op overwrites."""
         layers = config.layers
+        both = self.residual, self.after_attention
+        n_added = accumulate((layer.n_halves for layer in layers), initial=0)
+        self.ends = [both if n % 2 == 0 else both[::-1] for n in n_added]
+        """In front of each layer, and behind the last: the residual, and the next sum's buffer."""
         # By width: layers of one width share them.
         self.mixed = {n: rows_of(n) for n in {layer.in_dim for layer in layers} - {0}}
         self.heads = {n: rows_of(n) for n in {layer.out_dim for layer in layers} - {0}}
@@ -42,8 +48,3 @@ class Buffers:
         # What a layer adds, before its norm.
         needs_added = any(layer.post_norms for layer in layers)
         self.added = rows_of(config.dim) if needs_added else self.after_attention
-
-    def in_order(self, n_halves: int) -> tuple[Array, Array]:
-        """The residual behind so many parts that added to it, and the buffer of the next sum."""
-        both = self.residual, self.after_attention
-        return both if n_halves % 2 == 0 else both[::-1]

@@ -58,8 +58,7 @@ class Layer:
     @property
     def _ends(self) -> tuple[Array, Array]:
         """The residual in front of the layer, and the other buffer."""
-        before = self.model.layers[: self.index]
-        return self.buffers.in_order(sum(layer.n_halves for layer in before))
+        return self.buffers.ends[self.index]
 
     @property
     def residual(self) -> Array:

@@ -157,13 +157,15 @@ class Model:
         return found
 
     def warm_up(self, cache: KVCache) -> None:
-        """Runs a token on the empty `cache` and forgets it. This records the pass, starts the
-        threads and touches the memory, so that the first prompt need not wait for that.
+        """Does what the first prompt would otherwise wait for: records the passes over the empty
+        `cache`, which touches the memory that they work in, and runs a token if that is not all.
         """
-        self.decode([0], cache)
-        self._passes(cache).decode.warm_up()
-        self.ops.wait()
-        cache.clear()
+        passes = self._passes(cache)
+        if self.ops.needs_first_pass:
+            self.decode([0], cache)
+            passes.decode.warm_up()
+            self.ops.wait()
+            cache.clear()
 
     def prefill(
         self,
@@ -406,8 +408,9 @@ class Model:
             rows = buffers.layer_embeddings
             self._embedding.append(program, config, out=buffers.residual, rows=rows)
         last = config.n_layers if to_end else config.last_with_kv
+        places = config.kv_places
         for index, layer in enumerate(self._layers[: last + 1]):
-            place = config.kv_places[index]
+            place = places[index]
             own = None if tails is None or place is None else tails[place]
             layer.append_attention(program, cache.layers[index], own)
             if index < last:

@@ -9,6 +9,8 @@ from typing import Any
 LAYOUT_VERSION: int
 """Increases whenever panels of the same weights have other bytes."""
 
+RELEASE: str
+
 def isa() -> str:
     """The instruction set whose kernels are in use."""
 
@@ -117,6 +119,17 @@ def pack(
 
 def checksum(bytes: int, n_bytes: int) -> int:
     """A 64-bit checksum of memory, on all threads: detects changes, is not cryptographic."""
+
+FILE_ENDS: int
+
+def read(file: int, begin: int, bytes: int, n_bytes: int) -> tuple[int, int]:
+    """Reads from the position `begin` of a file, given by its descriptor, into memory, on all
+    threads. Returns an errno, which is 0 for none and FILE_ENDS for a file with fewer bytes, and
+    the checksum of what was read.
+    """
+
+def clear(rows: int, n_rows: int, pitch: int, n_bytes: int) -> None:
+    """Writes zeros into the first bytes of rows of memory `pitch` bytes apart, on all threads."""
 
 class Epilogue(Enum):
     NONE = ...

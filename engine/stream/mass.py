@@ -16,7 +16,7 @@ class Mass:
     """That of one set of token ids."""
 
     def __init__(self, token_ids: Sequence[int]) -> None:
-        self._ids = np.unique(np.asarray(token_ids, dtype=np.int64))
+        self._ids = np.array(sorted(set(token_ids)), np.int64)
 
     def of(self, row: Row, sampled: SampleResult) -> float:
         """The mass in `row` (vocab_size,), from which `sampled` was drawn.

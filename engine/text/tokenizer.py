@@ -309,7 +309,7 @@ def is_marker(text: str) -> bool:
 
 def check_pieces(pieces: Mapping[int, str], vocab_size: int, where: str) -> None:
     """Whether a vocabulary, by id, fits a model of `vocab_size` rows. Raises ModelLoadError."""
-    if any(len(piece) > _MAX_PIECE for piece in pieces.values()):
+    if max(map(len, pieces.values()), default=0) > _MAX_PIECE:
         raise ModelLoadError(f"{where}: a token has more than {_MAX_PIECE} characters")
     highest = max(pieces, default=-1)
     if highest >= vocab_size:

@@ -107,7 +107,12 @@ class CpuPositions:
     def touch(self, n: int) -> None:
         """Writes zeros into the first `n` positions, or into all if there are fewer."""
         for part in self._parts:
-            part[:, :, : -(-n // LANES)] = 0
+            _, n_lines, n_blocks, size = part.shape
+            n_bytes = min(-(-n // LANES), n_blocks) * size
+            for line in range(n_lines):
+                heads = part[:, line]
+                rows, pitch = native.address(heads), heads.strides[0]
+                native.kernels.clear(rows, len(heads), pitch, n_bytes)
 
     def n_bytes(self, n: int) -> int:
         n_blocks = -(-n // LANES)

@@ -1,5 +1,5 @@
-"""Memory that native code works in. Owns its alignment, the large pages of weights, and what those
-are read into before they are packed.
+"""Memory that native code works in. Owns its alignment, its large pages, what ops share, and what
+weights are read into before they are packed.
 """
 
 import mmap
@@ -35,7 +35,8 @@ class LargePages:
 
     A decode step reads all weights in that order. Processors prefetch memory page by page, so a
     small matrix in memory of its own, or in small pages, is read at three quarters of the speed
-    (bench/RESULTS.md). A slab is freed with the last piece of it.
+    (bench/RESULTS.md). A slab is freed with the last piece of it. Activations lie in such memory
+    too, because the system gives large pages sooner than small ones.
     """
 
     def __init__(self) -> None:
@@ -78,6 +79,23 @@ def _slab(n_bytes: int) -> npt.NDArray[np.uint8]:
     memory = np.frombuffer(slab, np.uint8)
     begin = -native.address(memory) % LARGE_PAGE
     return memory[begin : begin + n_bytes]
+
+
+class Scratch:
+    """Memory that ops work in, one op at a time: all programs of a device share it."""
+
+    def __init__(self) -> None:
+        self._pages = LargePages()
+        self._blocks = [np.empty(0, np.uint8)]  # all of them, because earlier ops point to them
+
+    def of(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """At least `n_bytes` that begin on a cache line, with all pages touched: otherwise the
+        first prompt would wait for them. They are valid as long as this object lives.
+        """
+        if n_bytes > self._blocks[-1].size:
+            self._blocks.append(self._pages.take(n_bytes))
+            self._blocks[-1].fill(0)
+        return self._blocks[-1]
 
 
 _LARGEST_READ = 256 * 2**20  # larger arrays are few, and are not kept

@@ -4,6 +4,7 @@ Owns numpy memory and the choice of formats; `matrix.py` and `kv.py` know the pa
 records the passes.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -28,7 +29,7 @@ from ..windows import PASS_ROWS
 from .branches import CpuBranches
 from .kv import kv_memory
 from .matrix import CpuMatrix, PanelMatrix, as_array, pack, stacked
-from .memory import Floats, LargePages, ReadMemory, zeros
+from .memory import Floats, LargePages, ReadMemory, Scratch
 from .program import CpuProgram
 from .recurrent import CpuStates
 from .weave import fastest_order
@@ -44,6 +45,7 @@ class CpuOps:
     activation_dtype = "float32"
     packs = True
     is_async = False
+    needs_first_pass = False
     prefill_rows = PASS_ROWS
     decode_rows = 64
     goes_round = True
@@ -67,12 +69,15 @@ class CpuOps:
         self.n_threads = kernels.threads()
         self._weights = LargePages()
         self._temporary = LargePages()
+        self._activations = LargePages()
+        self._scratch = Scratch()
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         """With all pages touched: otherwise the first prompt would wait for them."""
-        memory = zeros(shape, _DTYPES[dtype])
+        wanted = np.dtype(_DTYPES[dtype])
+        memory = self._activations.take(wanted.itemsize * math.prod(shape))
         memory.fill(0)
-        return memory
+        return memory.view(wanted).reshape(shape)
 
     def kv_memory(self, shapes: Sequence[KVShape]) -> KVMemory:
         # The first prompt would wait for the pages of the positions that it fills.
@@ -96,9 +101,12 @@ class CpuOps:
 
     @contextmanager
     def reader(self) -> Iterator[Callable[[StoredTensor], Stored]]:
+        # Memory is freed slab by slab: what layers are run in for calibration has slabs of its own.
+        activations, self._activations = self._activations, LargePages()
         try:
             yield partial(stored_values, empty=ReadMemory().empty)
         finally:
+            self._activations = activations
             self._temporary = LargePages()
 
     def vector(self, parts: Sequence[Stored], *, plus: float = 0.0, times: float = 1.0) -> Floats:
@@ -146,7 +154,7 @@ class CpuOps:
         return values
 
     def program(self, max_rows: int) -> CpuProgram:
-        return CpuProgram(max_rows)
+        return CpuProgram(max_rows, self._scratch)
 
     def wait(self) -> None:
         """Drops a pass that has begun and was not run."""

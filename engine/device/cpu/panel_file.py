@@ -7,6 +7,7 @@ directory.
 """
 
 import json
+import os
 import struct
 from collections.abc import Mapping
 from io import BufferedReader
@@ -103,11 +104,10 @@ def read_panels(file: Path, key: str) -> Mapping[str, PanelMatrix]:
         if not isinstance(matrices, dict):
             raise PanelFileError("has an index of another kind")
         memory = mapped(stream, end)
-        if memory is None:
-            memory = LargePages().take(end)
-            _read(stream, 0, memory)
-            memory.flags.writeable = False
-    return {name: _matrix(memory, entry) for name, entry in matrices.items()}
+        if memory is not None:
+            return {name: _matrix(memory, entry) for name, entry in matrices.items()}
+        memory = LargePages().take(end)
+        return {name: _matrix(memory, entry, stream) for name, entry in matrices.items()}
 
 
 def _read_index(stream: BufferedReader) -> tuple[dict[str, Any], int]:
@@ -121,8 +121,7 @@ def _read_index(stream: BufferedReader) -> tuple[dict[str, Any], int]:
     if kind != _KIND or n_bytes > min(end, MAX_JSON_BYTES):
         raise PanelFileError("was cut, or is of another kind")
     index = np.empty(n_bytes, np.uint8)
-    _read(stream, end - n_bytes, index)
-    if _checksum(index) != checksum:
+    if _read(stream, end - n_bytes, index) != checksum:
         raise PanelFileError("has a damaged index")
     try:
         return parse_json_object(index.tobytes(), "index"), end - n_bytes
@@ -130,18 +129,22 @@ def _read_index(stream: BufferedReader) -> tuple[dict[str, Any], int]:
         raise PanelFileError("has an index of another kind") from error
 
 
-def _read(stream: BufferedReader, begin: int, memory: npt.NDArray[np.uint8]) -> None:
-    stream.seek(begin)
-    view = memory.data
-    while view:
-        n = stream.readinto(view)
-        if not n:
-            raise PanelFileError("was cut")
-        view = view[n:]
+def _read(stream: BufferedReader, begin: int, memory: npt.NDArray[np.uint8]) -> int:
+    """Fills `memory` from a position of the file on, and returns its checksum."""
+    error, checksum = kernels.read(stream.fileno(), begin, native.address(memory), memory.size)
+    if error == kernels.FILE_ENDS:
+        raise PanelFileError("was cut")
+    if error:
+        raise OSError(error, os.strerror(error))
+    return checksum
 
 
-def _matrix(memory: npt.NDArray[np.uint8], entry: object) -> PanelMatrix:
-    """The matrix of an entry; whether it is the one that is wanted, its reader has to see."""
+def _matrix(
+    memory: npt.NDArray[np.uint8], entry: object, stream: BufferedReader | None = None
+) -> PanelMatrix:
+    """The matrix of an entry; whether it is the one that is wanted, its reader has to see. Its
+    panels lie in `memory` as in the file, and are read from `stream` if there is one.
+    """
     if not isinstance(entry, dict) or entry.keys() != _ENTRY.keys():
         raise PanelFileError("has an index of another kind")
     if not all(isinstance(entry[key], kind) for key, kind in _ENTRY.items()):
@@ -150,8 +153,10 @@ def _matrix(memory: npt.NDArray[np.uint8], entry: object) -> PanelMatrix:
     if not 0 <= begin <= begin + n_bytes <= memory.size or begin % _ALIGNMENT:
         raise PanelFileError("was cut")
     panels = memory[begin : begin + n_bytes]
-    if _checksum(panels) != entry["checksum"]:
+    checksum = _checksum(panels) if stream is None else _read(stream, begin, panels)
+    if checksum != entry["checksum"]:
         raise PanelFileError("is damaged")
+    panels.flags.writeable = False
     shape = entry["n_out"], entry["n_in"]
     return PanelMatrix(panels, *shape, entry["format"], entry["is_woven"], entry["is_fetched"])
 

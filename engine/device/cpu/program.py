@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from ...native import cpu as native
 from ...native.cpu import kernels
@@ -42,7 +41,7 @@ from .experts import epilogue as experts_epilogue
 from .kv import PanelHeadRows
 from .look_up import LookUps
 from .matrix import CpuMatrix, PanelMatrix
-from .memory import CACHE_LINE, Floats
+from .memory import Floats, Scratch
 from .recurrent import RecurrentOps
 
 _KV_TYPES = {"float32": "F32", "bfloat16": "BF16", "8bit": "INT8", "4bit": "INT4"}
@@ -62,14 +61,14 @@ _EPILOGUES = {
 class CpuProgram:
     """Ops in order."""
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, scratch: Scratch | None = None) -> None:
+        """`scratch`: what other programs share. None means memory of its own."""
         self._tape = kernels.Tape()
         self._ops: list[Op] = []  # those on the tape; keeps alive what it points to
         self._look_ups = LookUps()
         self._can_begin = True  # a pass, before it is run
         self._banks = Banks(_vector)
-        self._scratch = np.empty(0, np.uint8)
-        self._old_scratch: list[npt.NDArray[np.uint8]] = []  # that earlier ops point to
+        self._scratch = scratch or Scratch()
         self._limits = PassLimits(max_rows)
         # Not a method of this object: a circle of references would keep weights that were dropped.
         self._recurrent = RecurrentOps(self._tape, partial(_rows, self._limits), _vector)
@@ -324,7 +323,7 @@ class CpuProgram:
         self._tape.drop_begun()
 
     def warm_up(self) -> None:
-        """Nothing is left to do after a pass."""
+        """Nothing is left to do after the recording."""
 
     def profile(self, state: StepState) -> list[OpTime]:
         """Runs like `run`; each op with the shape of its matrix in its name."""
@@ -340,14 +339,7 @@ class CpuProgram:
         return self._scratch_of(kernels.linear_scratch_bytes(sections, self._limits.max_rows))
 
     def _scratch_of(self, n_bytes: int) -> int:
-        """The address of memory that one op at a time uses: all ops share it."""
-        if len(self._scratch) < n_bytes:
-            memory = np.empty(n_bytes + CACHE_LINE, np.uint8)
-            memory.fill(0)  # touches all pages: otherwise the first prompt would wait for them
-            begin = -native.address(memory) % CACHE_LINE
-            self._old_scratch.append(self._scratch)
-            self._scratch = memory[begin : begin + n_bytes]
-        return native.address(self._scratch)
+        return native.address(self._scratch.of(n_bytes))
 
 
 def _rows(limits: PassLimits, name: str, array: Floats | None, width: int) -> int:

@@ -9,7 +9,6 @@ same. Knows no model.
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -100,9 +99,15 @@ def decided(rounds: Iterable[Mapping[Order, float]]) -> Order:
 def _fastest(rounds: Sequence[Mapping[Order, float]]) -> Order:
     """By the medians of the times beside the first order's of the same round."""
     first = _ORDERS[0]
-    times = {order: median(each[order] / each[first] for each in rounds) for order in _ORDERS}
+    times = {order: _middle(each[order] / each[first] for each in rounds) for order in _ORDERS}
     limit = _EQUAL * min(times.values())
     return next(order for order in _ORDERS if times[order] <= limit)
+
+
+def _middle(numbers: Iterable[float]) -> float:
+    """The median of an odd number of them."""
+    ascending = sorted(numbers)
+    return ascending[len(ascending) // 2]
 
 
 def _program(weights: np.ndarray, format_: str, order: Order) -> CpuProgram:

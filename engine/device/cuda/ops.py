@@ -48,6 +48,7 @@ class CudaOps:
     calibrates = False
     shares_keys = False
     is_async = True
+    needs_first_pass = True
     prefill_rows = 2048
     decode_rows = 16  # those of a chunk of a prompt come from other kernels, with other bits
     goes_round = False

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,11 @@ def run(code: str, *arguments: str) -> list[str]:
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()
+
+
+def test_the_module_contains_the_release() -> None:
+    """The fingerprint of a model is that of the module, and must differ in each release."""
+    assert version("soliton") == _cpu.RELEASE
 
 
 def test_reports_its_instruction_set() -> None:

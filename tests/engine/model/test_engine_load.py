@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from inspect import signature
@@ -22,12 +23,10 @@ from engine import (
     TemplateError,
     describe,
 )
-from engine.cache.kv import KVCache
 from engine.device.cpu.ops import CpuOps
+from engine.device.cpu.program import CpuProgram
 from engine.device.formats import kv_bytes_per_token
 from engine.device.memory import context_length, host_bytes
-from engine.model.model import Model
-from engine.sampling.logits import Rows
 from tests.support.tiny_models import byte_level_tokenizer, save_model
 
 
@@ -96,22 +95,44 @@ def test_the_fingerprint_changes_with_what_changes_answers(tiny_model: Path, mod
 
 
 @pytest.mark.parametrize("speculate", ["off", "ngram"])
-def test_what_the_first_prompt_would_wait_for_is_done_at_load(
+def test_passes_are_recorded_at_load(
     model: Path, speculate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    n_passes = 0
-    decode = Model.decode
+    n_recorded = 0
+    program = CpuOps.program
 
-    def counted(self: Model, token_ids: list[int], cache: KVCache) -> Rows:
-        nonlocal n_passes
-        n_passes += 1
-        return decode(self, token_ids, cache)
+    def counted(self: CpuOps, max_rows: int) -> CpuProgram:
+        nonlocal n_recorded
+        n_recorded += 1
+        return program(self, max_rows)
 
-    monkeypatch.setattr(Model, "decode", counted)
+    monkeypatch.setattr(CpuOps, "program", counted)
     loaded = Engine.load(model, device="cpu", speculate=speculate)
-    assert n_passes >= 1
+    at_load = n_recorded
+    assert at_load > 0
     loaded.generator.begin_stream_ex([5, 6, 7], SamplingSettings(temperature=0.0))
-    assert loaded.generator.n_cached_tokens == 0, "and nothing of it remains"
+    loaded.generator.stream_ex()
+    assert loaded.generator.n_cached_tokens == 0, "nothing is left of it in the cache"
+    assert n_recorded == at_load
+
+
+_IMPORTED_BY_A_STREAM = """
+import sys
+from engine import Engine, SamplingSettings
+loaded = Engine.load(sys.argv[1], device="cpu", require_native=True)
+before = set(sys.modules)
+loaded.generator.begin_stream_ex([5, 6, 7], SamplingSettings(temperature=0.7), max_new_tokens=3)
+while not loaded.generator.stream_ex().eos:
+    pass
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_a_first_stream_imports_nothing(model: Path) -> None:
+    """numpy imports numpy.ma when it is first used, which takes longer than a short prompt."""
+    command = [sys.executable, "-c", _IMPORTED_BY_A_STREAM, str(model)]
+    imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert imported.split() == []
 
 
 def test_the_pages_of_buffers_are_there() -> None:
