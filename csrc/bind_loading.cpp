@@ -50,9 +50,9 @@ std::tuple<int, uint64_t> read(int file, int64_t begin, uintptr_t bytes, int64_t
     return {found.error, found.checksum};
 }
 
-void clear(uintptr_t rows, int64_t n_rows, int64_t pitch, int64_t n_bytes) {
+void touch(uintptr_t rows, int64_t n_rows, int64_t pitch, int64_t n_bytes) {
     const nb::gil_scoped_release unlocked;
-    clear_on_all_threads(at<std::byte>(rows), n_rows, pitch, n_bytes);
+    touch_pages(at<std::byte>(rows), n_rows, pitch, n_bytes);
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ void bind_loading(nb::module_& module) {
                "importance"_a);
     module.def("checksum", &checksum, "bytes"_a, "n_bytes"_a);
     module.attr("FILE_ENDS") = kFileEnds;
-    module.def("clear", &clear, "rows"_a, "n_rows"_a, "pitch"_a, "n_bytes"_a);
+    module.def("touch", &touch, "rows"_a, "n_rows"_a, "pitch"_a, "n_bytes"_a);
     module.def("read", &read, "file"_a, "begin"_a, "bytes"_a, "n_bytes"_a);
 }
 

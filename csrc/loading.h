@@ -29,9 +29,10 @@ inline constexpr int kFileEnds = -1;
 // caches.
 FileBytes read_on_all_threads(int file, int64_t begin, std::byte* bytes, int64_t n_bytes);
 
-// Writes zeros into the first `n_bytes` of each of `n_rows` rows that are `pitch` bytes apart. The
-// system takes most of the time: it gives pages to several threads at once. Alone if the others run
-// something else.
-void clear_on_all_threads(std::byte* rows, int64_t n_rows, int64_t pitch, int64_t n_bytes);
+// Has the system give its pages to the first `n_bytes` of each of `n_rows` rows that are `pitch`
+// bytes apart. What is in them stays, so others may read and write there meanwhile. It runs on the
+// calling thread; systems that cannot do it (Linux before 5.14) give pages when they are first
+// used.
+void touch_pages(std::byte* rows, int64_t n_rows, int64_t pitch, int64_t n_bytes);
 
 }  // namespace soliton

@@ -7,7 +7,6 @@ Keys and values on disk are stored under these digits.
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +83,8 @@ def _build() -> str:
     """
     if not native.MISSING:
         return native.build()
+    from importlib.metadata import PackageNotFoundError, version  # takes longer than all the rest
+
     try:
         return version("soliton")
     except PackageNotFoundError:

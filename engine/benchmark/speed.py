@@ -60,7 +60,7 @@ def prefill_rate(model: Model, cache: KVCache, *, n_tokens: int) -> float:
     cache.clear()
     token_ids = prompt_ids(model.config.vocab_size, n_tokens)
     start = time.perf_counter()
-    model.prefill(token_ids[:-1], cache)
+    model.prefill(token_ids[:-1], cache, next_id=token_ids[-1])
     model.decode(token_ids[-1:], cache)
     model.ops.wait()
     return n_tokens / (time.perf_counter() - start)

@@ -51,6 +51,8 @@ class KVCache:
         self._round = Round(length, max(config.kv_windows, default=0), self.positions.unit)
         self.max_seq_len = max_seq_len
         self.token_ids: list[int] = []
+        self.ahead: int | None = None
+        """A token whose K/V already lie behind the end, until anything changes here."""
         self.before_loss: Callable[[int], None] | None = None
         """Is told before layers with a window lose positions: the first that they keep."""
 
@@ -109,6 +111,7 @@ class KVCache:
     def append(self, token_ids: Sequence[int]) -> None:
         """Declares the K/V after the current length valid, as those of `token_ids`."""
         self.check_room(len(token_ids))
+        self.ahead = None
         self.token_ids.extend(token_ids)
         if self.states is not None:
             self.states.commit()
@@ -139,6 +142,7 @@ class KVCache:
         """Forgets all positions from `length` on. The cache may not be whole then: `reaches`."""
         if not 0 <= length <= self.length:
             raise ValueError(f"rollback to {length}: the cache holds positions 0 to {self.length}")
+        self.ahead = None
         del self.token_ids[length:]
         if length == 0:
             self._round.first = 0

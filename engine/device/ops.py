@@ -201,6 +201,10 @@ class Ops(Protocol):
     """Whether a pass may still be running when `run` returns."""
     needs_first_pass: bool
     """Whether a first pass takes longer than later ones, although it has been recorded."""
+    rows_are_exact: bool
+    """Whether the bits of a row are the same however many rows its pass has. Then arrays are
+    numpy's, too.
+    """
     prefill_rows: int
     """The default number of tokens in one pass of the prefill."""
     decode_rows: int

@@ -84,6 +84,7 @@ class TorchOps:
     shares_keys = False
     is_async = False
     needs_first_pass = True
+    rows_are_exact = False
     prefill_rows = PASS_ROWS
     decode_rows = 64
     goes_round = False

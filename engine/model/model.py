@@ -18,6 +18,7 @@ from ..device.arguments import AddNorm, Array, NormLinear, Tails
 from ..device.ops import BranchMemory, Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
+from .ahead import TokenAhead
 from .branches import Branches, PassesAgain, PassesInTurn, SharedPasses
 from .buffers import Buffers
 from .calibration import Floats
@@ -42,6 +43,7 @@ class _Passes:
 
     prefill: Program  # up to the last layer's K/V
     decode: Program
+    rest: Program | None  # what is left of a row of `prefill`, up to its logits
     hidden: Program | None = None  # all but the logits; recorded when a prompt's are wanted
     verify: Program | None = None  # recorded at the first draft that `decode` is too short for
     branches: tuple[Program, BranchMemory] | None = None  # recorded when branches are wanted
@@ -88,6 +90,7 @@ class Model:
         self._verify_state = StepState(MAX_VERIFY_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
         self._heads: list[Program] = []
+        self._ahead = TokenAhead()
         self.take_weights(weights, fusion)
 
     @property
@@ -177,6 +180,7 @@ class Model:
         on_logits: Callable[[Logits], None] | None = None,
         ends: Sequence[int] = (),
         after_pass: Callable[[], None] | None = None,
+        next_id: int | None = None,
     ) -> bool:
         """Appends the K/V of `token_ids` to the cache in chunks.
 
@@ -187,8 +191,16 @@ class Model:
         stay in the cache, a partial one does not count. `on_progress` gets (done, total) after each
         chunk. No logits are computed unless there is `on_logits`: it gets those after each token,
         in order, some rows at a time: (rows, vocab_size), in a buffer that is overwritten next.
+
+        `next_id`: the token that `decode` will most likely get next, alone. Its row goes along in
+        the last pass if it can; then `decode` has little left to compute, and reads few weights.
         """
-        self._check(token_ids, cache)
+        can_go_along = on_logits is None and self.on_hidden is None
+        next_ids = []
+        if next_id is not None and can_go_along and self._passes(cache).rest is not None:
+            next_ids = [next_id]
+        self._check([*token_ids, *next_ids], cache)
+        self._ahead.forget()
         program = self._passes(cache).prefill if on_logits is None else self._hidden_pass(cache)
         # A state of its own: an abort that comes late must not stop the next pass.
         state = StepState(self.chunk_size)
@@ -202,8 +214,10 @@ class Model:
             left = min(total - done, n_rows)
             rows = min((end - cache.length for end in ends if end > cache.length), default=left)
             chunk = token_ids[done : done + min(rows, left)]
-            cache.begin_pass(len(chunk))
-            state.set(chunk, cache.length)
+            is_last = done + len(chunk) == total
+            ahead = next_ids if is_last and len(chunk) < n_rows else []
+            cache.begin_pass(len(chunk) + len(ahead))
+            state.set([*chunk, *ahead], cache.length)
             is_whole = program.run(state)
             if is_whole and on_logits is not None:
                 is_whole = self._tell_logits(state, chunk, on_logits)
@@ -212,6 +226,8 @@ class Model:
                 return False
             cache.append(chunk)
             done += len(chunk)
+            for token_id in ahead:
+                self._ahead.keep(cache, token_id, self._rows_ahead(), row=len(chunk))
             self._tell_hidden(cache, len(chunk))
             if after_pass is not None:
                 after_pass()
@@ -236,14 +252,18 @@ class Model:
             if not 1 <= n_rows <= most:
                 raise ValueError(f"decode takes 1 to {most} token ids here, not {n_rows}")
         self._check(token_ids, cache)
+        rest = self._passes(cache).rest if self._ahead.take(token_ids, cache) else None
         if n_rows <= MAX_DECODE_ROWS:
-            program, logits_rows = self._passes(cache).decode, self._logits_rows
+            program, logits_rows = rest or self._passes(cache).decode, self._logits_rows
             state = self._decode_state
         else:
             program, logits_rows = self._verify_pass(cache)
             state = self._verify_state
         guesses_next = (
-            guesses_next and self._may_begin(cache) and cache.length + 1 < cache.max_seq_len
+            guesses_next
+            and rest is None
+            and self._may_begin(cache)
+            and cache.length + 1 < cache.max_seq_len
         )
         cache.begin_pass(n_rows + guesses_next)
         state.set(token_ids, cache.length)
@@ -265,6 +285,7 @@ class Model:
         `n_positions`. They end when the cache is used for anything else.
         """
         passes = self._passes(cache)
+        self._ahead.forget()
         if cache.states is not None:
             return PassesAgain(
                 cache,
@@ -315,12 +336,19 @@ class Model:
     def profile(self, token_ids: Sequence[int], cache: KVCache) -> list[OpTime]:
         """Like `decode`, but returns the time of each op; empty if the device has no times."""
         self._check(token_ids, cache)
+        self._ahead.forget()
         program = self._passes(cache).decode
         cache.begin_pass(len(token_ids))
         self._decode_state.set(token_ids, cache.length)
         times = program.profile(self._decode_state)
         cache.append(token_ids)
         return times
+
+    def _rows_ahead(self) -> list[Array]:
+        """What a row is after the pass over a prompt, for the passes that go on with it."""
+        layer, embeddings = self._layers[self.config.last_with_kv], self._buffers.layer_embeddings
+        rows = [layer.residual, layer.heads]
+        return rows if embeddings is None else [*rows, embeddings.all_layers]
 
     def _check(self, token_ids: Sequence[int], cache: KVCache) -> None:
         cache.check_room(len(token_ids))
@@ -367,8 +395,13 @@ class Model:
                 self._recorded(cache),
             )
             self._logits(decode)
-            passes = self._recorded_for[cache] = _Passes(prefill, decode)
+            rest = self._recorded_rest(cache) if self._may_go_along(cache) else None
+            passes = self._recorded_for[cache] = _Passes(prefill, decode, rest)
         return passes
+
+    def _may_go_along(self, cache: KVCache) -> bool:
+        """Whether a prompt's last pass may hold a row that is not yet part of the sequence."""
+        return self.ops.rows_are_exact and self._may_begin(cache) and not self._reads_end
 
     @property
     def _reads_end(self) -> bool:
@@ -400,7 +433,7 @@ class Model:
         has its own. With `tails`, its rows are branches.
         """
         config, buffers = self.config, self._buffers
-        program = self.ops.program(min(self.max_rows, cache.pass_rows))
+        program = self._new_program(cache)
         assert self._embedding is not None, "the weights were dropped"
         if self._fusion is not None:
             self._fusion.append(program, self._embedding, config, buffers)
@@ -417,6 +450,21 @@ class Model:
                 layer.append_rest(program)
         if self._hidden is not None:
             self._append_hidden(program, self._hidden)
+        return program
+
+    def _new_program(self, cache: KVCache) -> Program:
+        return self.ops.program(min(self.max_rows, cache.pass_rows))
+
+    def _recorded_rest(self, cache: KVCache) -> Program:
+        """What follows a prefill's pass: behind the keys and values of the last layer that has its
+        own, up to the logits.
+        """
+        program, begin = self._new_program(cache), self.config.last_with_kv
+        self._layers[begin].append_rest(program)
+        for index, layer in enumerate(self._layers[begin + 1 :], begin + 1):
+            layer.append_attention(program, cache.layers[index])
+            layer.append_rest(program)
+        self._logits(program)
         return program
 
     def _append_hidden(self, program: Program, out: Array) -> None:

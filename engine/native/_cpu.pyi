@@ -128,8 +128,10 @@ def read(file: int, begin: int, bytes: int, n_bytes: int) -> tuple[int, int]:
     the checksum of what was read.
     """
 
-def clear(rows: int, n_rows: int, pitch: int, n_bytes: int) -> None:
-    """Writes zeros into the first bytes of rows of memory `pitch` bytes apart, on all threads."""
+def touch(rows: int, n_rows: int, pitch: int, n_bytes: int) -> None:
+    """Has the system give its pages to the first bytes of rows of memory `pitch` bytes apart, and
+    changes nothing in them, if the system can do that.
+    """
 
 class Epilogue(Enum):
     NONE = ...

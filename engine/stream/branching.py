@@ -34,6 +34,11 @@ class BranchSequence:
         return len(self._token_ids)
 
     @property
+    def is_ahead(self) -> bool:
+        """Branches have no draft that this could replace."""
+        return False
+
+    @property
     def has_row(self) -> bool:
         """Whether the row after the last token has been computed."""
         return self._row is not None

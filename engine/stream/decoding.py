@@ -240,6 +240,8 @@ class Decoding:
         self._rows, self._n_rows, self._next_row = rows, 1 + len(draft), 0
 
     def _proposed(self, speculator: Speculator, n_wanted: int, forced: Sequence[int]) -> Draft:
+        if self._sequence.is_ahead:
+            return NO_DRAFT
         room = min(n_wanted, self._sequence.room)
         if self._guide is not None:
             room = min(room, self._guide.sequence.room)

@@ -268,7 +268,16 @@ class StreamingGenerator:
             for token_id in place.past:
                 speculator.accept(token_id)
         wanted = (prompt if scorer else token_ids)[:-1]
-        reuse = self._prefill(self._prefix, wanted, live, live.on_progress, scorer, reuses=reuses)
+        reuse = self._prefill(
+            self._prefix,
+            wanted,
+            live,
+            live.on_progress,
+            scorer,
+            reuses=reuses,
+            # The pass over a negative prompt would overwrite what goes along.
+            next_id=None if place.negative_ids else token_ids[-1],
+        )
         if place.healing and scorer:
             self._forget_from(len(place.prompt_ids) - 1)
         if place.negative_ids:
@@ -323,7 +332,7 @@ class StreamingGenerator:
         self, prefix: PrefixCache, token_ids: Sequence[int], live: Live, n_positions: int
     ) -> SharedRows:
         """Passes of branches after `token_ids`, whose last row is computed once for all."""
-        self._prefill(prefix, token_ids[:-1], live, None)
+        self._prefill(prefix, token_ids[:-1], live, None, next_id=token_ids[-1])
         cache = prefix.cache
         is_whole = cache.length == len(token_ids) - 1  # it was not aborted
         first = np.array(self._model.decode(token_ids[-1:], cache)) if is_whole else None
@@ -357,8 +366,11 @@ class StreamingGenerator:
         scorer: PromptScorer | None = None,
         *,
         reuses: bool = True,
+        next_id: int | None = None,
     ) -> Reuse:
-        """Bring a cache to the wanted ids; the scorer gets the logits after each of them."""
+        """Bring a cache to the wanted ids; the scorer gets the logits after each of them. After
+        them comes `next_id`.
+        """
         try:
             if scorer is None and reuses:
                 reuse = prefix.prepare(wanted, isolation_key=live.isolation_key)
@@ -375,6 +387,7 @@ class StreamingGenerator:
                 on_logits=scorer.take if scorer else None,
                 ends=prefix.pass_ends(live.turn_starts),
                 after_pass=prefix.keep_state,
+                next_id=next_id,
             )
         except BaseException as error:
             self._forget_all(error)

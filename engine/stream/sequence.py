@@ -23,6 +23,9 @@ class TokenSequence(Protocol):
     @property
     def room(self) -> int: ...
 
+    @property
+    def is_ahead(self) -> bool: ...
+
     def ids_from(self, start: int) -> tuple[int, ...]: ...
 
     def forward(self, draft: Sequence[int], *, guesses_next: bool = False) -> Rows: ...
@@ -58,6 +61,11 @@ class CachedSequence:
         """Rows that the next pass may have."""
         free = self._cache.max_seq_len - self._cache.length
         return min(free, self._most_rows)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a pass without a draft has little left to compute: the prompt's last token."""
+        return self._cache.ahead == self._token_ids[-1]
 
     def ids_from(self, start: int) -> tuple[int, ...]:
         """The tokens from position `start` on."""

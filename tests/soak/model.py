@@ -51,6 +51,7 @@ class SoakModel(FakeModel):
         on_logits: Callable[[Logits], None] | None = None,
         ends: Sequence[int] = (),
         after_pass: Callable[[], None] | None = None,
+        next_id: int | None = None,
     ) -> bool:
         with self._inside():
             for start in range(0, len(token_ids), self.chunk):

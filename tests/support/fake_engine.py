@@ -120,6 +120,7 @@ class FakeModel:
         on_logits: Callable[[Logits], None] | None = None,
         ends: Sequence[int] = (),
         after_pass: Callable[[], None] | None = None,
+        next_id: int | None = None,
     ) -> bool:
         with self._inside():
             self.n_prompts += 1

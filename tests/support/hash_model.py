@@ -69,6 +69,7 @@ class HashModel:
         on_logits: Callable[[Logits], None] | None = None,
         ends: Sequence[int] = (),
         after_pass: Callable[[], None] | None = None,
+        next_id: int | None = None,
     ) -> bool:
         cache.append(token_ids)
         return True

@@ -75,6 +75,7 @@ class ScriptedModel:
         on_logits: Callable[[Logits], None] | None = None,
         ends: Sequence[int] = (),
         after_pass: Callable[[], None] | None = None,
+        next_id: int | None = None,
     ) -> bool:
         self.n_prefilled = len(token_ids)
         if on_logits is not None and token_ids:

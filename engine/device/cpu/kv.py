@@ -7,6 +7,7 @@ token and not what the copies are for.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -46,14 +47,15 @@ class PanelHeadRows:
 
 def kv_memory(shapes: Sequence[KVShape], format_: str, *, n_touched: int) -> KVMemory:
     """Keys and values for each of the shapes. The system gives their memory page by page when it is
-    used, but the first `n_touched` positions at once. Raises ModelLoadError for too wide a head.
+    used, but the first `n_touched` positions soon: a thread asks for them, and nobody waits for it.
+    Raises ModelLoadError for too wide a head.
     """
     widest = max(head_dim for _, _, head_dim in shapes)
     if widest > _MAX_HEAD_DIM:
         raise ModelLoadError(f"head_dim: the kernels take at most {_MAX_HEAD_DIM}, not {widest}")
     keys, values = (rows_of_layers(shapes, each) for each in key_value_formats(format_))
     positions = CpuPositions(keys, values)
-    positions.touch(n_touched)
+    Thread(target=positions.touch, args=(n_touched,), name="pages").start()
     return KVMemory(keys, values, positions)
 
 
@@ -105,14 +107,16 @@ class CpuPositions:
         self._parts = [part for pairs in alike.values() for part in _parts(pairs)]
 
     def touch(self, n: int) -> None:
-        """Writes zeros into the first `n` positions, or into all if there are fewer."""
+        """Has the system give the pages of the first `n` positions, or of all if there are fewer.
+        What is in them stays, so that passes may run meanwhile.
+        """
         for part in self._parts:
             _, n_lines, n_blocks, size = part.shape
             n_bytes = min(-(-n // LANES), n_blocks) * size
             for line in range(n_lines):
                 heads = part[:, line]
                 rows, pitch = native.address(heads), heads.strides[0]
-                native.kernels.clear(rows, len(heads), pitch, n_bytes)
+                native.kernels.touch(rows, len(heads), pitch, n_bytes)
 
     def n_bytes(self, n: int) -> int:
         n_blocks = -(-n // LANES)

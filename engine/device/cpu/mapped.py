@@ -4,10 +4,8 @@ and safe. Knows no format.
 
 import mmap
 import os
-import re
 from contextlib import suppress
 from io import BufferedReader
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -64,10 +62,13 @@ def _is_in_large_pages(memory: npt.NDArray[np.uint8]) -> bool:
 
 def _large_bytes(memory: npt.NDArray[np.uint8]) -> int:
     """How much of a mapped file is in large pages; 0 where the system does not say."""
-    with suppress(OSError):
-        areas = Path("/proc/self/smaps").read_text()
-        begin = areas.find(f"\n{native.address(memory):08x}-")
-        found = re.compile(r"FilePmdMapped: +(\d+) kB").search(areas, begin + 1)
-        if begin >= 0 and found is not None:
-            return int(found[1]) * 1024
+    begin = f"{native.address(memory):08x}-"
+    # It is not read to its end: the system counts the pages of each area as it comes to it.
+    with suppress(OSError), open("/proc/self/smaps") as areas:
+        for line in areas:
+            if line.startswith(begin):
+                break
+        for line in areas:
+            if line.startswith("FilePmdMapped:"):
+                return int(line.split()[1]) * 1024
     return 0

@@ -46,6 +46,7 @@ class CpuOps:
     packs = True
     is_async = False
     needs_first_pass = False
+    rows_are_exact = True
     prefill_rows = PASS_ROWS
     decode_rows = 64
     goes_round = True

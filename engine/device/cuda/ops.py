@@ -49,6 +49,7 @@ class CudaOps:
     shares_keys = False
     is_async = True
     needs_first_pass = True
+    rows_are_exact = False
     prefill_rows = 2048
     decode_rows = 16  # those of a chunk of a prompt come from other kernels, with other bits
     goes_round = False

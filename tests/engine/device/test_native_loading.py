@@ -1,7 +1,9 @@
 """What native code does with memory and files while a model loads."""
 
 import errno
+import mmap
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,8 @@ from engine.device.cpu.kv import CpuPositions, rows_of_layers
 from engine.device.cpu.memory import CACHE_LINE, Scratch
 from engine.device.cpu.ops import CpuOps
 from engine.native.cpu import address, kernels
+
+MADV_POPULATE_WRITE = 23  # as Linux has it
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -43,29 +47,43 @@ def test_a_file_that_ends_too_soon_and_one_that_cannot_be_read(tmp_path: Path) -
     assert error == errno.EISDIR
 
 
-@pytest.mark.parametrize("head_dim", [40, 64, 96, 192])
 @pytest.mark.parametrize("format_", ["float32", "bfloat16", "8bit", "4bit"])
-def test_the_first_positions_of_a_cache_are_cleared_and_no_others(
-    head_dim: int, format_: str
-) -> None:
-    n_layers, n_kv_heads, max_seq_len, n_cleared = 2, 3, 100, 33
-    shapes = [(n_kv_heads, max_seq_len, head_dim)] * n_layers
+def test_touching_changes_nothing(format_: str) -> None:
+    shapes = [(3, 100, 40)] * 2
     keys, values = rows_of_layers(shapes, format_), rows_of_layers(shapes, format_)
     for rows in (*keys, *values):
         rows.panels.view(np.uint8).fill(1)
         if rows.scales is not None:
             rows.scales.view(np.uint8).fill(1)
     positions = CpuPositions(keys, values)
-    positions.touch(n_cleared)
-    n_bytes, n_kept = positions.n_bytes(48), positions.n_bytes(112) - positions.n_bytes(48)
-    cleared, kept = np.ones(n_bytes, np.uint8), np.zeros(n_kept, np.uint8)
-    positions.copy_out(0, 48, cleared)
-    positions.copy_out(48, 112, kept)
-    assert not cleared.any(), "48 positions are three blocks of 16"
-    assert (kept == 1).all()
+    positions.touch(33)
     positions.touch(1000)  # more than there are
-    positions.copy_out(48, 112, kept)
-    assert not kept.any()
+    found = np.zeros(positions.n_bytes(112), np.uint8)
+    positions.copy_out(0, 112, found)
+    assert (found == 1).all()
+
+
+def n_faults() -> int:
+    """The system counts every page that is used for the first time."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def test_touched_positions_have_their_pages() -> None:
+    page = resource.getpagesize()
+    with mmap.mmap(-1, page) as memory:
+        try:
+            memory.madvise(MADV_POPULATE_WRITE)
+        except OSError:
+            pytest.skip("only Linux from 5.14 on gives pages when it is asked")
+    shapes = [(4, 4096, 64)] * 4
+    keys, values = rows_of_layers(shapes, "float32"), rows_of_layers(shapes, "float32")
+    CpuPositions(keys, values).touch(512)
+    heads = [head for rows in (*keys, *values) for head in rows.panels]
+    firsts = [head.reshape(-1)[: 512 * 64] for head in heads]
+    before = n_faults()
+    for first in firsts:
+        first[:: page // 4] = 1.0
+    assert n_faults() - before < sum(first.nbytes for first in firsts) // page // 20
 
 
 def test_scratch_grows_and_keeps_what_was_given_before() -> None:
