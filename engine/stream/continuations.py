@@ -6,6 +6,8 @@ which every continuation begins with. Knows no text but that of single tokens, a
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..cache.reuse import Reuse
@@ -89,11 +91,9 @@ class ContinuationScorer:
         if not self._is_whole or (abort is not None and abort.is_set()):
             return ()
         last = self._prompt[-1:]
-        if self._after_prompt is None and not model.prefill(
-            last, cache, abort=abort, on_logits=self._keep
-        ):
-            return ()
-        assert self._after_prompt is not None
+        if self._after_prompt is None:
+            # The next pass overwrites them.
+            self._after_prompt = np.array(model.decode(last, cache))
         if not cache.is_whole:  # the cache has lost what the prompt ended with
             self._restore()
         if cache.length < len(self._prompt):
@@ -108,6 +108,3 @@ class ContinuationScorer:
         model.prefill(continuation[:-1], cache, abort=abort, on_logits=scorer.take)
         cache.rollback(len(self._prompt))
         return scorer.tokens[1:]
-
-    def _keep(self, rows: Logits) -> None:
-        self._after_prompt = rows.copy()  # the next pass overwrites them

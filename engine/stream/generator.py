@@ -162,7 +162,9 @@ class StreamingGenerator:
         options = options or StreamOptions()
         options.check(self._model.config.vocab_size)
         prompt = prompt_of(input_ids, self._model)
-        reuse = self._prefill(self._prefix, prompt[:-1], options.live, options.on_progress)
+        reuse = self._prefill(
+            self._prefix, prompt[:-1], options.live, options.on_progress, next_id=prompt[-1]
+        )
         self.n_prompt_tokens, self.n_cached_tokens = len(prompt), reuse.n_reused
         self._scorer = ContinuationScorer(
             self._model,

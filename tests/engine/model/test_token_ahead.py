@@ -304,6 +304,17 @@ def test_detours_before_the_first_token(engine: Engine, monkeypatch: pytest.Monk
     assert told_with_detours() == with_it
 
 
+def test_scores_are_the_same_as_without(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores() -> list[Any]:
+        scorer = engine.generator.begin_scoring(PROMPT, StreamOptions(reuse_prefix=False))
+        return [scorer.score(each) for each in ([9], [9, 10, 11], [12])]
+
+    with_it = scores()
+    monkeypatch.setattr(Model, "prefill", alone)
+    engine.generator.begin_scoring(PROMPT[::-1])
+    assert scores() == with_it
+
+
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int | None, int]]:
     """Of each pass for one row of logits or more: which token had gone along, and its rows."""
@@ -330,6 +341,14 @@ def test_the_first_token_of_a_stream_needs_no_draft(
     assert decoded == [(9, 1)]
     run(engine.generator)
     assert max(n_rows for _, n_rows in decoded) > 1
+
+
+def test_scores_begin_with_what_is_left(
+    engine: Engine, decoded: list[tuple[int | None, int]]
+) -> None:
+    scorer = engine.generator.begin_scoring(PROMPT)
+    assert len(scorer.score([9, 10])) == 2
+    assert decoded == [(PROMPT[-1], 1)]
 
 
 def test_with_guidance_nothing_goes_along(

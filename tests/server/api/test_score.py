@@ -1,7 +1,7 @@
 """POST /v1/score: the numbers of echo, after one computation of the prompt."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -86,14 +86,17 @@ def test_the_prompt_is_computed_once(
     server: LiveServer, bundled_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, n_computed = bundled_engine.model, 0
-    prefill = model.prefill
 
-    def counting(token_ids: Any, *args: Any, **options: Any) -> bool:
-        nonlocal n_computed
-        n_computed += len(token_ids)
-        return prefill(token_ids, *args, **options)
+    def counting(run: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(token_ids: Any, *args: Any, **options: Any) -> Any:
+            nonlocal n_computed
+            n_computed += len(token_ids)
+            return run(token_ids, *args, **options)
 
-    monkeypatch.setattr(model, "prefill", counting)
+        return counted
+
+    monkeypatch.setattr(model, "prefill", counting(model.prefill))
+    monkeypatch.setattr(model, "decode", counting(model.decode))
     prompt = bundled_engine.tokenizer.encode("Tom and Sam went to the park. " * 12)
     continuations = [[token_id] for token_id in range(300, 340)] + [[300, 301, 302]]
     first = scores(server, prompt=prompt, continuations=continuations)["usage"]
