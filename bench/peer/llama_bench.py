@@ -31,6 +31,7 @@ class LlamaBench:
         numbers = ["-p", str(prompt), "-n", str(generated), "-d", str(depth)]
         ended = subprocess.run([*self._command, *numbers], capture_output=True, text=True)
         if ended.returncode:
-            sys.exit(f"llama-bench: {(ended.stderr.strip().splitlines() or ['failed'])[-1]}")
+            ending = f"ended with exit code {ended.returncode}"  # negative: that signal killed it
+            sys.exit(f"llama-bench: {(ended.stderr.strip().splitlines() or [ending])[-1]}")
         (result,) = json.loads(ended.stdout)
         return float(result["avg_ts"])

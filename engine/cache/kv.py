@@ -142,7 +142,8 @@ class KVCache:
         """Forgets all positions from `length` on. The cache may not be whole then: `reaches`."""
         if not 0 <= length <= self.length:
             raise ValueError(f"rollback to {length}: the cache holds positions 0 to {self.length}")
-        self.ahead = None
+        if length < self.length:
+            self.ahead = None
         del self.token_ids[length:]
         if length == 0:
             self._round.first = 0

@@ -200,7 +200,6 @@ class Model:
         if next_id is not None and can_go_along and self._passes(cache).rest is not None:
             next_ids = [next_id]
         self._check([*token_ids, *next_ids], cache)
-        self._ahead.forget()
         program = self._passes(cache).prefill if on_logits is None else self._hidden_pass(cache)
         # A state of its own: an abort that comes late must not stop the next pass.
         state = StepState(self.chunk_size)
@@ -216,6 +215,7 @@ class Model:
             chunk = token_ids[done : done + min(rows, left)]
             is_last = done + len(chunk) == total
             ahead = next_ids if is_last and len(chunk) < n_rows else []
+            self._ahead.forget()
             cache.begin_pass(len(chunk) + len(ahead))
             state.set([*chunk, *ahead], cache.length)
             is_whole = program.run(state)
@@ -324,6 +324,7 @@ class Model:
         """
         if not self._may_begin(cache):
             return
+        self._ahead.forget()
         cache.begin_pass(1)
         self._decode_state.set((token_id,), cache.length)
         self._passes(cache).decode.begin(self._decode_state)

@@ -2,7 +2,8 @@
 stream says depends on it.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from engine.cache.kv import KVCache
 from engine.device.cpu.ops import CpuOps
 from engine.model.branches import BranchRow
 from engine.model.model import Model
+from engine.native.cpu import kernels
 from engine.sampling.logits import Logits
 from tests.engine.model.test_model_parity import empty_cache, loaded, prompt
 from tests.support.family_models import FAMILY_MODELS
@@ -29,6 +31,13 @@ GREEDY = SamplingSettings(temperature=0.0)
 SAMPLED = SamplingSettings(temperature=1.2, seed=11)
 PROMPT = [7 * i % 200 + 5 for i in range(40)]
 PREFILL = Model.prefill
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    before = kernels.threads()
+    yield
+    kernels.set_threads(before)
 
 
 def logits(model: Model, ids: list[int], cache: KVCache, *, goes_along: bool) -> Logits:
@@ -68,7 +77,7 @@ def test_logits_are_the_same_in_every_format(
 
 @pytest.fixture
 def model(tiny_model: Path) -> Model:
-    return loaded(tiny_model, chunk_size=CHUNK)
+    return loaded(tiny_model, ops=CpuOps("float32", n_threads=2), chunk_size=CHUNK)
 
 
 @pytest.mark.parametrize("n", [1, 2, CHUNK, CHUNK + 1, CHUNK + 2, 2 * CHUNK, 2 * CHUNK + 1])
@@ -108,6 +117,11 @@ def _branches(model: Model, cache: KVCache) -> None:
     branches.decode([BranchRow(branch, 9 + branch, cache.length) for branch in range(3)])
 
 
+def _another_pass_begins(model: Model, cache: KVCache) -> None:
+    model.begin(9, cache)
+    time.sleep(0.01)  # the other thread has most likely finished it
+
+
 def _a_profile(model: Model, _: KVCache) -> None:
     model.profile([9], empty_cache(model))
 
@@ -127,6 +141,7 @@ def _weights_come_back(model: Model, _: KVCache) -> None:
         _the_same_token_after_another_prompt,
         _other_keys,
         _branches,
+        _another_pass_begins,
         _a_profile,
         _weights_come_back,
     ],
@@ -304,17 +319,6 @@ def test_detours_before_the_first_token(engine: Engine, monkeypatch: pytest.Monk
     assert told_with_detours() == with_it
 
 
-def test_scores_are_the_same_as_without(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def scores() -> list[Any]:
-        scorer = engine.generator.begin_scoring(PROMPT, StreamOptions(reuse_prefix=False))
-        return [scorer.score(each) for each in ([9], [9, 10, 11], [12])]
-
-    with_it = scores()
-    monkeypatch.setattr(Model, "prefill", alone)
-    engine.generator.begin_scoring(PROMPT[::-1])
-    assert scores() == with_it
-
-
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int | None, int]]:
     """Of each pass for one row of logits or more: which token had gone along, and its rows."""
@@ -327,6 +331,30 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int | None, int]]:
 
     monkeypatch.setattr(Model, "decode", noted)
     return seen
+
+
+def test_a_prompt_that_comes_again_before_its_first_token(
+    engine: Engine, decoded: list[tuple[int | None, int]]
+) -> None:
+    """A client hung up and asks again: nothing is computed twice."""
+    expected = told(engine, GREEDY)
+    for text in (PROMPT[::-1], PROMPT, PROMPT):
+        engine.generator.begin_stream_ex(text, GREEDY, return_top_tokens=3)
+    assert engine.generator.n_cached_tokens == len(PROMPT) - 1
+    first = engine.generator.stream_ex().tokens[0]
+    assert decoded[-1] == (PROMPT[-1], 1)
+    assert (first.token_id, first.logprob, first.top) == expected[24]
+
+
+def test_scores_are_the_same_as_without(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores() -> list[Any]:
+        scorer = engine.generator.begin_scoring(PROMPT, StreamOptions(reuse_prefix=False))
+        return [scorer.score(each) for each in ([9], [9, 10, 11], [12])]
+
+    with_it = scores()
+    monkeypatch.setattr(Model, "prefill", alone)
+    engine.generator.begin_scoring(PROMPT[::-1])
+    assert scores() == with_it
 
 
 def test_the_first_token_of_a_stream_needs_no_draft(
