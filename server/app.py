@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from engine import Engine
 
+from .answer.sse import prepare_streams
 from .api.anthropic import errors as anthropic
 from .api.anthropic.route import MESSAGES, anthropic_routes
 from .api.chat.route import CHAT, chat_routes
@@ -176,6 +177,7 @@ def app_over(
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, SlowReaders]]:
         lease.start()
         trials.start()
+        prepare_streams()
         await kept.load()
         with watchdog.watching():
             yield {"slow_readers": slow_readers}  # where connections find it

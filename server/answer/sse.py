@@ -146,6 +146,17 @@ class EventStream(EventSourceResponse):
         await forever()
 
 
+def prepare_streams() -> None:
+    """Does what the first stream would otherwise wait for: sse-starlette imports the part of anyio
+    that the event loop needs when it is first used in one. Call it there.
+    """
+    EventStream(_never_sent())
+
+
+async def _never_sent() -> AsyncIterator[bytes]:
+    yield b""
+
+
 def streamed(
     stream: CompletionStream,
     encoder: Encoder,
