@@ -63,8 +63,8 @@ def test_logits_are_the_same_for_every_family(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-@pytest.mark.parametrize("kv_cache", ["float32", "8bit", "4bit"])
-@pytest.mark.parametrize("format_", ["float32", "bfloat16", "8bit", "4bit"])
+@pytest.mark.parametrize("kv_cache", ["float32", "bfloat16", "8bit", "4bit"])
+@pytest.mark.parametrize("format_", ["float32", "bfloat16", "8bit", "6bit", "5bit", "4bit"])
 def test_logits_are_the_same_in_every_format(
     tiny_model: Path, format_: str, kv_cache: str, n_threads: int
 ) -> None:
