@@ -97,12 +97,18 @@ def _a_draft(model: Model, cache: KVCache) -> None:
     cache.rollback(cache.length - 3)
 
 
+def _a_way_back(_: Model, cache: KVCache) -> None:
+    cache.rollback(cache.length - 3)
+
+
 def _another_prompt(model: Model, _: KVCache) -> None:
     model.prefill(prompt(12, seed=5), empty_cache(model))
 
 
-def _the_same_token_after_another_prompt(model: Model, _: KVCache) -> None:
-    model.prefill(prompt(12, seed=5), empty_cache(model), next_id=IDS[-1])
+def _the_same_token_after_another_prompt(model: Model, _: KVCache) -> KVCache:
+    other = empty_cache(model)
+    model.prefill(prompt(12, seed=5), other, next_id=IDS[-1])
+    return other
 
 
 def _other_keys(model: Model, cache: KVCache) -> None:
@@ -137,6 +143,7 @@ def _weights_come_back(model: Model, _: KVCache) -> None:
     "between",
     [
         _a_draft,
+        _a_way_back,
         _another_prompt,
         _the_same_token_after_another_prompt,
         _other_keys,
@@ -150,10 +157,10 @@ def test_what_comes_between_takes_nothing_from_it(model: Model, between: Any) ->
     def after(*, goes_along: bool) -> Logits:
         cache = empty_cache(model)
         model.prefill(IDS[:-1], cache, next_id=IDS[-1] if goes_along else None)
-        between(model, cache)
-        return np.concatenate(
-            [np.array(model.decode([each], cache)) for each in (IDS[-1], *FOLLOWING)]
-        )
+        kept_alive = between(model, cache)
+        rows = [np.array(model.decode([each], cache)) for each in (IDS[-1], *FOLLOWING)]
+        del kept_alive
+        return np.concatenate(rows)
 
     assert np.array_equal(after(goes_along=True), after(goes_along=False))
 
@@ -221,15 +228,25 @@ def test_states_go_over_no_token_before_it_comes(tmp_path: Path, name: str) -> N
     assert cache.ahead is None
 
 
-def test_whoever_is_told_of_each_row_is_told_in_order(model: Model) -> None:
-    cache, told = empty_cache(model), list[int]()
-    model.warm_up(cache)
-    model.keep_hidden()
-    model.on_hidden = lambda _, rows: told.append(len(rows))
-    model.prefill(IDS[:-1], cache, next_id=IDS[-1])
-    model.decode(IDS[-1:], cache)
-    assert told == [len(IDS) - 1, 1]
-    assert np.isfinite(model.hidden(0)).all()
+@pytest.mark.parametrize("of", ["ends", "layers"])
+def test_whoever_is_told_of_each_row_is_told_in_order(model: Model, of: str) -> None:
+    if of == "ends":
+        model.keep_hidden()
+    else:
+        model.keep_residuals([1])
+
+    def told(*, goes_along: bool) -> list[Logits]:
+        cache, rows = empty_cache(model), list[Logits]()
+        model.on_hidden = None
+        model.warm_up(cache)
+        model.on_hidden = lambda _, hidden: rows.append(np.array(hidden))
+        model.prefill(IDS[:-1], cache, next_id=IDS[-1] if goes_along else None)
+        model.decode(IDS[-1:], cache)
+        return rows
+
+    expected, found = told(goes_along=False), told(goes_along=True)
+    assert [len(rows) for rows in found] == [len(IDS) - 1, 1]
+    assert all(map(np.array_equal, found, expected))
 
 
 def test_a_cache_that_goes_round_loses_nothing_that_is_seen(tmp_path: Path) -> None:
