@@ -83,7 +83,7 @@ def _build() -> str:
     """
     if not native.MISSING:
         return native.build()
-    from importlib.metadata import PackageNotFoundError, version  # imports much, for checkouts alone
+    from importlib.metadata import PackageNotFoundError, version  # imports much
 
     try:
         return version("soliton")
