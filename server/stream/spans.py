@@ -40,8 +40,8 @@ class Spans:
         named = Resource({"service.name": "soliton", "service.version": own_version()})
         resource = named.merge(OTELResourceDetector().detect())
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("soliton")
 
     def traced(self, app: ASGIApp) -> "Traced":
@@ -54,6 +54,10 @@ class Spans:
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(_CLOSING_S)
+        if closing.is_alive():
+            # Ends the wait before the next attempt, so that no thread outlives the app.
+            self._exporter.shutdown()
+            closing.join(_CLOSING_S)
 
     def ended(self, scope: Scope, began_ns: int, stream: CompletionStream | None) -> None:
         """A request has ended. `began_ns`: since the epoch."""

@@ -9,12 +9,13 @@ from typing import Any
 import openai
 import pytest
 
-from engine import DEFAULT_MODEL, Engine
+from engine import DEFAULT_MODEL
 from server.answer.metadata import REQUEST_NAMES, TOKEN_NAMES, Include
 from server.errors import RequestError
 from server.schema.chat import ChatCompletion, ChatCompletionChunk
 from server.schema.common import GenerationRequest
 from server.schema.completions import Completion
+from tests.engine.draft.test_speculation import load_drafting
 from tests.support.event_stream import parse_event_stream
 from tests.support.fake_engine import CHUNK, FakeEngine
 from tests.support.live_server import LiveServer, live_server
@@ -46,8 +47,8 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LiveServer]:
-    engine = Engine.load(DEFAULT_MODEL, device="cpu", speculate="ngram")
-    with live_server(engine) as server:
+    # No clock decides how long a draft is.
+    with live_server(load_drafting(DEFAULT_MODEL, dtype="auto", speculate="ngram")) as server:
         yield server
 
 

@@ -121,8 +121,11 @@ def test_errors_are_marked_and_probes_have_no_span(fake: FakeEngine, collector: 
 
 
 def test_a_dead_collector_costs_nothing(fake: FakeEngine) -> None:
+    before = set(threading.enumerate())
     with live_server(fake.as_engine, otlp_endpoint="http://127.0.0.1:9") as server:
         assert server.post("/v1/completions", BODY).status == 200
+    left = set(threading.enumerate()) - before
+    assert not left, "nobody tries on when the server has ended"
 
 
 def test_what_is_no_url_is_refused() -> None:
