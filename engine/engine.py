@@ -31,6 +31,7 @@ from .draft.opening import Drafts, draft_source, measure_costs, open_speculator
 from .draft.speculator import Speculator
 from .errors import InvalidInputError, ModelLoadError, TemplateError
 from .fingerprint import fingerprint, with_common_keys
+from .garbage import uncollected
 from .grammar.compiler import ConstraintCompiler
 from .grammar.spec import ConstraintSpec
 from .load_options import LoadOptions, fields_as_arguments
@@ -89,6 +90,7 @@ class Engine:
         return cls.load_with(path, options)
 
     @classmethod
+    @uncollected()
     @memory_errors_as_load_errors()
     def load_with(cls, path: str | Path, options: LoadOptions) -> "Engine":
         """Loads a Hugging Face directory or a GGUF file; docs/models.md lists the families.

@@ -93,8 +93,7 @@ class Tokenizer:
     def load(cls, path: Path, vocab_size: int) -> "Tokenizer":
         """Reads `path`/tokenizer.json; ids must be below `vocab_size`. Raises ModelLoadError."""
         file = path / TOKENIZER_FILE
-        backend = open_tokenizer(path)
-        vocabulary = backend.get_vocab(with_added_tokens=True)
+        backend, vocabulary = open_tokenizer(path)
         pieces = {token_id: piece for piece, token_id in vocabulary.items()}
         if len(pieces) != len(vocabulary):
             raise ModelLoadError(f"{file}: vocabulary: two tokens share one id")

@@ -13,6 +13,7 @@ import tokenizers
 
 from ..errors import ModelLoadError, is_panic
 from ..files import JsonObject, is_there, read_file
+from .assembled_bpe import assembled
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -25,12 +26,17 @@ _MAX_TOKENIZER_BYTES = 64 * 1024 * 1024
 _MAX_REASON = 500
 
 
-def open_tokenizer(path: Path) -> tokenizers.Tokenizer:
-    """Opens `path`/tokenizer.json. Raises ModelLoadError."""
+def open_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, int]]:
+    """Opens `path`/tokenizer.json; beside it the ids by piece. Raises ModelLoadError."""
     _refuse_older_forms(path)
     file = path / TOKENIZER_FILE
     data = read_file(file, _MAX_TOKENIZER_BYTES)
-    return checked(lambda: tokenizers.Tokenizer.from_buffer(data), f"{file}: damaged")
+    where = f"{file}: damaged"
+    parts = assembled(data)
+    if parts is not None:
+        return checked(lambda: parts.backend, where), parts.vocabulary
+    backend = checked(lambda: tokenizers.Tokenizer.from_buffer(data), where)
+    return backend, backend.get_vocab(with_added_tokens=True)
 
 
 def checked(build: Callable[[], tokenizers.Tokenizer], where: str) -> tokenizers.Tokenizer:

@@ -77,7 +77,8 @@ class LargeBodies:
             self._usual_s = sys.getswitchinterval()
             self._collects = gc.isenabled()
             sys.setswitchinterval(_SWITCH_S)
-            gc.disable()  # it would scan the growing value again and again, with the lock held
+            if self._collects:
+                gc.disable()  # it would scan the growing value again and again, with the lock held
         self._n_at_work += 1
         try:
             yield

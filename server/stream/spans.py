@@ -56,7 +56,7 @@ class Spans:
         closing.join(_CLOSING_S)
         if closing.is_alive():
             # Ends the wait before the next attempt, so that no thread outlives the app.
-            self._exporter.shutdown()
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]
             closing.join(_CLOSING_S)
 
     def ended(self, scope: Scope, began_ns: int, stream: CompletionStream | None) -> None:

@@ -12,10 +12,9 @@ ROOT = Path(__file__).parents[2]
 # Wings on one line do not know each other. A file at the root of its package is its own wing.
 LAYERS = {
     "engine": (
-        "errors abort native", "files stored_tensor", "gguf", "text checkpoint", "model_files",
-        "grammar sampling", "device", "cache", "model", "draft", "stream", "chat",
-        "description fingerprint load_options", "weight_files", "engine",
-        "__init__", "benchmark",
+        "errors abort garbage native", "files stored_tensor", "gguf", "text checkpoint",
+        "model_files", "grammar sampling", "device", "cache", "model", "draft", "stream", "chat",
+        "description fingerprint load_options", "weight_files", "engine", "__init__", "benchmark",
     ),
     "server": (
         "errors version suggest", "schema http", "settings lease", "stream", "request answer",

@@ -1,5 +1,6 @@
 """Engine.load and describe: the parts put together, one clear line for what cannot be loaded."""
 
+import gc
 import json
 import os
 import resource
@@ -27,6 +28,7 @@ from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.program import CpuProgram
 from engine.device.formats import kv_bytes_per_token
 from engine.device.memory import context_length, host_bytes
+from engine.model_files import ModelFiles
 from tests.support.tiny_models import byte_level_tokenizer, save_model
 
 
@@ -114,6 +116,33 @@ def test_passes_are_recorded_at_load(
     loaded.generator.stream_ex()
     assert loaded.generator.n_cached_tokens == 0, "nothing is left of it in the cache"
     assert n_recorded == at_load
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_a_load_collects_no_garbage_and_leaves_the_collector_as_it_was(
+    model: Path, collects: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would scan the lists of a vocabulary again and again."""
+    during: list[bool] = []
+    open_files = ModelFiles.open
+
+    def noted(path: str | Path) -> ModelFiles:
+        during.append(gc.isenabled())
+        return open_files(path)
+
+    monkeypatch.setattr(ModelFiles, "open", noted)
+    had = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        Engine.load(model, device="cpu")
+        assert gc.isenabled() == collects
+        (model / "tokenizer.json").write_text("{")
+        with pytest.raises(ModelLoadError):
+            Engine.load(model, device="cpu")
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if had else gc.disable)()
+    assert during == [False, False]
 
 
 _IMPORTED_BY_A_STREAM = """
