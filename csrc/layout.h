@@ -40,8 +40,9 @@
 namespace soliton {
 
 // Panels are cached on disk. Increase this number whenever the same weights give other bytes,
-// because the layout or the packing changed; cached panels are then packed again.
-inline constexpr int64_t kLayoutVersion = 4;
+// because the layout or the packing changed, or whenever the kernels read another order fastest;
+// cached panels are then packed again.
+inline constexpr int64_t kLayoutVersion = 5;
 
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kBlockColumns = 32;

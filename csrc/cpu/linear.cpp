@@ -173,9 +173,11 @@ void multiply_units(const MultiplyArgs& args) {
     constexpr int64_t kPanelSums = kRowsAtOnce * kSums<kLayout> * kLanes;
     const int64_t n_parts = args.finish == Finish::kGateAndUp ? 2 : 1;
     const int64_t width = args.matrix.n_out / n_parts;  // outputs in a row
-    // With few rows, reading the weights takes most of the time. Codes are then read from several
-    // panels at once, floats from one panel after the other.
-    const bool side_by_side = is_quantized(kLayout) || args.n_rows > kFewRows;
+    // With few rows, reading the weights takes most of the time, so panels apart are read one after
+    // the other. Woven ones are read together, and so are those of codes for a single row, whose
+    // sums would otherwise wait for each other.
+    const bool side_by_side = args.n_rows > kFewRows || args.matrix.is_woven ||
+                              (is_quantized(kLayout) && args.n_rows == 1);
     const int64_t units_at_once = side_by_side ? kPanelsAtOnce / n_parts : 1;
     alignas(64) float sums[kPanelsAtOnce * kPanelSums];
     Group group;

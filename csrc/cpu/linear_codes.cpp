@@ -95,6 +95,9 @@ template <Layout kLayout>
 constexpr bool kFetchesAhead = kLayout != Layout::kQ8;
 template <Layout kLayout>
 constexpr int64_t kBlocksAhead = piece_blocks(kLayout) == 1 ? 4 : piece_blocks(kLayout);
+// Bytes of a piece that are fetched with each of its blocks.
+template <Layout kLayout>
+constexpr int64_t kPieceShare = piece_bytes(kLayout) / piece_blocks(kLayout);
 
 SOLITON_INLINE void fetch(const uint8_t* at, int64_t n_bytes) {
     for (int64_t k = 0; k < n_bytes; k += kLineBytes) {
@@ -102,29 +105,38 @@ SOLITON_INLINE void fetch(const uint8_t* at, int64_t n_bytes) {
     }
 }
 
+// Adds the products of one row with block k of a piece of a panel to its sums; `block` counts from
+// the first that Codes and CodeBlocks have.
+template <Layout kLayout>
+SOLITON_INLINE Floats add_block(const uint8_t* piece, const Scales<kLayout>& weights, int64_t k,
+                                const Codes<kLayout, 1>& codes, const CodeBlock* scales,
+                                int64_t block, Floats total) {
+    const CodeBlock& code = scales[block];
+    each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
+        Ints dots[1] = {broadcast(first_sum<kLayout, kPart>(code))};
+        codes.template multiply<kPart>(piece + codes_at(kLayout, k), block, dots);
+        total = multiply_add(to_floats(dots[0]),
+                             multiply(weights.scale(k, kPart), broadcast(code.scale)), total);
+        if constexpr (has_minimum(kLayout)) {
+            const float sum = scaled_sum<kLayout, kPart>(code);
+            total = multiply_add(weights.minimum(k, kPart), broadcast(sum), total);
+        }
+    });
+    return total;
+}
+
 // Adds the products of one row with a piece of a panel to its sums. Fetches ahead block by block: a
 // piece of eight blocks has up to 53 lines, more than a core can wait for at a time.
 template <Layout kLayout>
 SOLITON_INLINE Floats add_piece(const uint8_t* piece, Rows x, const CodeBlock* scales,
                                 int64_t first, Floats total, bool is_fetched) {
-    constexpr int64_t kBytes = piece_bytes(kLayout) / piece_blocks(kLayout);
     const Codes<kLayout, 1> codes = {x};
     const Scales<kLayout> weights(piece);
     for (int64_t k = 0; k < piece_blocks(kLayout); ++k) {
         if (is_fetched) {
-            prefetch<1>(piece + k * kBytes, kBytes);
+            prefetch<1>(piece + k * kPieceShare<kLayout>, kPieceShare<kLayout>);
         }
-        const CodeBlock& code = scales[first + k];
-        each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
-            Ints dots[1] = {broadcast(first_sum<kLayout, kPart>(code))};
-            codes.template multiply<kPart>(piece + codes_at(kLayout, k), first + k, dots);
-            total = multiply_add(to_floats(dots[0]),
-                                 multiply(weights.scale(k, kPart), broadcast(code.scale)), total);
-            if constexpr (has_minimum(kLayout)) {
-                const float sum = scaled_sum<kLayout, kPart>(code);
-                total = multiply_add(weights.minimum(k, kPart), broadcast(sum), total);
-            }
-        });
+        total = add_block<kLayout>(piece, weights, k, codes, scales, first + k, total);
     }
     return total;
 }
@@ -153,12 +165,14 @@ template <Layout kLayout>
 }
 
 // One row times kPanelsAtOnce panels that are as many streams. Each panel has its own instructions,
-// by which a processor tells the streams apart, and its sum stays in a register.
+// by which a processor tells the streams apart, and its sum stays in a register. They take turns
+// block by block: with whole pieces of eight, only one stream would be read at a time.
 template <Layout kLayout>
 [[gnu::noinline]] void add_streams(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
     constexpr int64_t kBlocks = piece_blocks(kLayout);
-    constexpr int64_t kBytes = piece_bytes(kLayout);
+    constexpr int64_t kShare = kPieceShare<kLayout>;
     const auto* blocks = reinterpret_cast<const CodeBlock*>(scales.at);
+    const Codes<kLayout, 1> codes = {x};
     const bool fetches = kFetchesAhead<kLayout> && panels.are_neighbours;
     Floats totals[kPanelsAtOnce];
     each_row<kPanelsAtOnce>([&](int i) __attribute__((always_inline)) {
@@ -166,14 +180,23 @@ template <Layout kLayout>
     });
     for (int64_t first = 0; first < n_blocks; first += kBlocks) {
         const int64_t ahead = fetches ? first - (n_blocks - kBlocksAhead<kLayout>) : -1;
+        const uint8_t* pieces[kPanelsAtOnce];
         each_row<kPanelsAtOnce>([&](int i) __attribute__((always_inline)) {
-            const uint8_t* panel = panels.at + i * panels.pitch;
-            if (ahead >= 0) {
-                fetch(panel + kPanelsAtOnce * panels.pitch + ahead / kBlocks * kBytes, kBytes);
-            }
-            totals[i] = add_piece<kLayout>(panel + first / kBlocks * panels.piece_pitch, x, blocks,
-                                           first, totals[i], false);
+            pieces[i] = panels.at + i * panels.pitch + first / kBlocks * panels.piece_pitch;
         });
+        const Scales<kLayout> weights[kPanelsAtOnce] = {
+            Scales<kLayout>(pieces[0]), Scales<kLayout>(pieces[1]), Scales<kLayout>(pieces[2]),
+            Scales<kLayout>(pieces[3])};
+        for (int64_t k = 0; k < kBlocks; ++k) {
+            each_row<kPanelsAtOnce>([&](int i) __attribute__((always_inline)) {
+                if (ahead >= 0) {
+                    fetch(panels.at + (kPanelsAtOnce + i) * panels.pitch + (ahead + k) * kShare,
+                          kShare);
+                }
+                totals[i] = add_block<kLayout>(pieces[i], weights[i], k, codes, blocks, first + k,
+                                               totals[i]);
+            });
+        }
     }
     each_row<kPanelsAtOnce>([&](int i) __attribute__((always_inline)) {
         store(panels.sums + i * panels.sums_pitch, totals[i]);

@@ -24,8 +24,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TYPES = [name for name in BLOCK_TYPES if name not in ("Q3_K", "Q4_1", "Q5_1", "Q8_0")]
 COLUMNS = 32  # of x that share a scale
 HALF_ULP = 2.0**-24  # of float32
-# One panel; a bundle of four and a rest, which has rows of padding; several chunks of columns.
-SIZES = [(16, 256), (75, 512), (40, 1280)]
+# One panel; a bundle of four and a rest, which has rows of padding; several chunks of columns; four
+# streams of short panels; bundles of long ones, of which the second is fetched ahead.
+SIZES = [(16, 256), (75, 512), (40, 1280), (128, 512), (144, 2816)]
 
 
 def random(*shape: int, seed: int = 0) -> Floats:

@@ -306,6 +306,6 @@ PACKED = {"q6_k": "a5b7db1dae2990eb", "q5_k": "0161b8aab227ca89", "q4_k": "ba58f
 def test_the_same_layout_version_means_the_same_bytes(format_: str) -> None:
     numbers = np.arange(33 * SUPER, dtype=np.int64) * 7919 % 2003 - 1001
     weights = (numbers.astype(np.float32) / np.float32(1024)).reshape(33, SUPER)
-    assert _cpu.LAYOUT_VERSION == 4
+    assert _cpu.LAYOUT_VERSION == 5
     digest = hashlib.sha256(packed(weights, format_).panels.tobytes()).hexdigest()
     assert digest.startswith(PACKED[format_])
