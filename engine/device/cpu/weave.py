@@ -43,7 +43,7 @@ _EQUAL = 1.03
 
 def fastest_order(format_: str, isa: str, memory: LargePages) -> Order:
     """For matrices of `format_`, multiplied by one row with the instruction set `isa`, which is the
-    one in use. Measures for 5 to 15 ms, once per process, in `memory` that is still free:
+    one in use. Measures for 5 to 40 ms, once per process, in `memory` that is still free:
     if it is new, the system may take longer to give it.
 
     APART where nothing can be measured, because another thread of the process runs ops.
