@@ -37,10 +37,11 @@ def text_config(file: JsonObject) -> JsonObject:
 
     Raises ModelLoadError for a kind of text model that is not known inside another.
     """
-    names = file.values.get("architectures")
-    kinds = WRAPPERS.get(names[0]) if isinstance(names, list) and len(names) == 1 else None
-    if kinds is None:
-        return file
+    match file.values.get("architectures"):
+        case [str(name)] if name in WRAPPERS:
+            kinds = WRAPPERS[name]
+        case _:
+            return file
     text = file.nested("text_config")
     kind = text.string("model_type", default=next(iter(kinds)))
     if kind not in kinds:

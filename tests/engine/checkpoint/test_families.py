@@ -142,6 +142,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"architectures": ["GemmaForCausalLM"]}, "architectures: GemmaForCausalLM is not supported"),
     ({"architectures": ["LlamaForCausalLM", "X"]}, "architectures: must be a list of one of those"),
     ({"architectures": "LlamaForCausalLM"}, "architectures: must be a list of strings"),
+    ({"architectures": [["LlamaForCausalLM"]]}, "architectures: must be a list of strings"),
     ({"architectures": None}, "architectures: missing"),
     ({"hidden_size": "64"}, "hidden_size: must be an integer between 1 and 1048576, not '64'"),
     ({"hidden_size": None}, "hidden_size: missing"),
