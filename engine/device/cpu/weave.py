@@ -17,9 +17,13 @@ from ..arguments import Linear
 from ..formats import DTYPES, matrix_bytes
 from ..step import StepState
 from .matrix import PanelMatrix
-from .memory import LargePages, zeros
+from .memory import LargePages, Scratch, zeros
 from .program import CpuProgram
 
+# The processors measured so far read all formats fastest in the same order, but for one that takes
+# long to unpack. The times of a single format scatter; those of three together seldom mislead.
+_SAMPLE = ("8bit", "4bit", "q4_k")
+_UNLIKE = ("q2_k",)
 _N_OUT, _N_IN = 1024, 2048
 _N_BYTES = 48 * 2**20  # more than most processors cache
 # Memory may change its speed within a round, and a single time may be lucky. So as many rounds are
@@ -43,44 +47,55 @@ _EQUAL = 1.03
 
 def fastest_order(format_: str, isa: str, memory: LargePages) -> Order:
     """For matrices of `format_`, multiplied by one row with the instruction set `isa`, which is the
-    one in use. Measures for 5 to 40 ms, once per process, in `memory` that is still free:
-    if it is new, the system may take longer to give it.
+    one in use. Measures for 10 to 100 ms, once per process for almost all formats, in `memory` that
+    is still free: if it is new, the system may take longer to give it.
 
     APART where nothing can be measured, because another thread of the process runs ops.
     """
+    if format_ in DTYPES:
+        return APART
+    sample = (format_,) if format_ in _UNLIKE else _SAMPLE
     known = _known(isa)
-    if format_ not in known:
-        known[format_] = APART if format_ in DTYPES else _measured(format_, memory)
-    return known[format_]
+    if sample not in known:
+        known[sample] = _measured(sample, memory)
+    return known[sample]
 
 
 @cache
-def _known(isa: str) -> dict[str, Order]:
-    """By format: what has been measured in this process."""
+def _known(isa: str) -> dict[tuple[str, ...], Order]:
+    """By sample of formats: what has been measured in this process."""
     return {}
 
 
-def _measured(format_: str, memory: LargePages) -> Order:
+def _measured(sample: Sequence[str], memory: LargePages) -> Order:
     weights = memory.ahead(_N_BYTES)
     weights.fill(0x11)  # pages that were never written may all share one page of zeros
     parts = np.split(weights, len(_ORDERS))
+    scratch = Scratch()  # one, because each begins with a large page that is new
     try:
-        programs = {order: [_program(part, format_, order) for part in parts] for order in _ORDERS}
-        for program in programs[_ORDERS[0]]:  # the first run of all takes longer
+        programs = {
+            (format_, order): [_program(part, format_, order, scratch) for part in parts]
+            for format_ in sample
+            for order in _ORDERS
+        }
+        for program in programs[sample[0], _ORDERS[0]]:  # the first run of all takes longer
             _seconds(program)
-        return decided(_round(programs, n) for n in range(_MOST_ROUNDS))
+        return decided(_round(programs, sample, n) for n in range(_MOST_ROUNDS))
     except RuntimeError:
         return APART
 
 
-def _round(programs: Mapping[Order, Sequence[CpuProgram]], number: int) -> Mapping[Order, float]:
-    """The seconds of each order for one part of the memory. The parts are read in the same order in
-    each round, so that none is in a cache, and the orders take turns.
+def _round(
+    programs: Mapping[tuple[str, Order], Sequence[CpuProgram]], sample: Sequence[str], number: int
+) -> Mapping[Order, float]:
+    """The seconds of each order, for one part of the memory in each format. The parts are read in
+    the same order again and again, so that none is in a cache, and the orders take turns.
     """
-    times = {}
-    for part in range(len(_ORDERS)):
-        order = _ORDERS[(part + number) % len(_ORDERS)]
-        times[order] = _seconds(programs[order][part])
+    times = dict.fromkeys(_ORDERS, 0.0)
+    for format_ in sample:
+        for part in range(len(_ORDERS)):
+            order = _ORDERS[(part + number) % len(_ORDERS)]
+            times[order] += _seconds(programs[format_, order][part])
     return times
 
 
@@ -112,11 +127,11 @@ def _middle(numbers: Iterable[float]) -> float:
     return ascending[len(ascending) // 2]
 
 
-def _program(weights: np.ndarray, format_: str, order: Order) -> CpuProgram:
+def _program(weights: np.ndarray, format_: str, order: Order, scratch: Scratch) -> CpuProgram:
     """Products with matrices that together fill `weights`."""
     n_bytes = matrix_bytes(format_, _N_OUT, _N_IN)
     x, out = zeros((1, _N_IN), np.float32), zeros((1, _N_OUT), np.float32)
-    program = CpuProgram(max_rows=1)
+    program = CpuProgram(max_rows=1, scratch=scratch)
     for begin in range(0, len(weights) - n_bytes + 1, n_bytes):
         panels = weights[begin : begin + n_bytes]
         matrix = PanelMatrix(panels, _N_OUT, _N_IN, format_, *order)

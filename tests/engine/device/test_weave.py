@@ -8,7 +8,7 @@ import pytest
 from engine.device.cpu.memory import LargePages
 from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.weave import APART, Order, decided, fastest_order
-from engine.device.formats import DTYPES, EXACT_FORMATS, QUANTIZED
+from engine.device.formats import DTYPES, EXACT_FORMATS, GGUF_FORMATS, QUANTIZED
 from engine.device.step import StepState
 from engine.native import _cpu
 from engine.native.cpu import address
@@ -51,6 +51,15 @@ def test_blocks_of_gguf_types_have_the_order_that_was_measured(type_name: str) -
     ops = CpuOps("float32", n_threads=1)
     (matrix,) = ops.matrix([random_rows(type_name, 100, 512)], format_).sections
     assert (matrix.is_woven, matrix.is_fetched) == fastest_order(format_, _cpu.isa(), NoMemory())
+
+
+def test_one_sample_of_formats_decides_for_almost_all() -> None:
+    isa = "a second instruction set of its own"
+    order = fastest_order("8bit", isa, LargePages())
+    alike = {*QUANTIZED, *GGUF_FORMATS} - {"q2_k"}
+    assert {fastest_order(format_, isa, NoMemory()) for format_ in alike} == {order}
+    with pytest.raises(AssertionError, match="measured"):  # unpacking is what limits it
+        fastest_order("q2_k", isa, NoMemory())
 
 
 def test_nothing_is_measured_while_another_thread_runs_ops() -> None:
