@@ -26,7 +26,7 @@ struct Chunk {
 };
 
 // Adds rows of x times a chunk to the sums (n_rows, kSums, kLanes) of each panel, which are
-// panel_sums apart. Defined in linear_floats.cpp and linear_codes.cpp.
+// panel_sums apart. Defined in linear_floats.cpp and linear_codes.h.
 template <Layout kLayout>
 void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_sums);
 
