@@ -44,13 +44,15 @@ ADDRESS = (
 BESIDE = ("tests", "csrc", "docs", "bench", "scripts", "CMakeLists.txt", "pyproject.toml")
 # Tests that run kernels, load weights or serve a model.
 NATIVE_TESTS = (
-    "attention", "begun_passes", "cache", "cancel", "default_model", "draft", "draft_model",
-    "embed", "engine_load", "families", "generator", "gguf_linear", "gguf_panels", "layout",
-    "linear", "loading", "model_parity", "cpu_ops", "native_build", "ngram_index", "ops",
-    "panel_cache", "prefix", "prefix_files", "prefix_model", "program", "random_numbers",
-    "read_boundaries", "sample_adjust", "sample_native", "sample_op", "sample_score",
-    "sample_stages", "sampler_vocabulary", "sampling", "speculation", "threads", "token_healing",
-    "weights", "wire_parity",
+    "attention", "begun_passes", "branch_attention", "cache", "cancel", "common_keys",
+    "default_model", "draft", "draft_model", "embed", "engine_load", "experts", "families",
+    "family_ops", "generator", "gguf_linear", "gguf_panels", "gpt_oss_attention", "layout",
+    "linear", "loading", "mapped_panels", "mixed", "model_parity", "cpu_ops", "native_build",
+    "native_loading", "ngram_index", "ops", "panel_cache", "prefix", "prefix_files", "prefix_model",
+    "program", "random_numbers", "read_boundaries", "recurrent_ops", "round_attention",
+    "sample_adjust", "sample_native", "sample_op", "sample_score", "sample_stages",
+    "sampler_vocabulary", "sampling", "sections", "speculation", "stored_rows", "super_blocks",
+    "threads", "token_healing", "weave", "weights", "wire_parity",
 )  # fmt: skip
 # Grammars are compiled in a process with a memory limit; a sanitizer reserves terabytes.
 NOT_LIMITED = "not constrain"
