@@ -20,8 +20,8 @@ from .matrix import PanelMatrix
 from .memory import LargePages, Scratch, zeros
 from .program import CpuProgram
 
-# The processors measured so far read all formats fastest in the same order, but for one that takes
-# long to unpack. The times of a single format scatter; those of three together seldom mislead.
+# The times of a single format scatter; those of three together seldom mislead. A processor's best
+# order is that of all formats, but for one that takes long to unpack (bench/RESULTS.md, Zen 3).
 _SAMPLE = ("8bit", "4bit", "q4_k")
 _UNLIKE = ("q2_k",)
 _N_OUT, _N_IN = 1024, 2048
